@@ -4,7 +4,7 @@
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
 export PYTHONDONTWRITEBYTECODE :=
-PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
+PACKAGES := -m aftershock.errors -m aftershock.names $(addprefix -p aftershock.,faults harness results workloads)
 
 demo: bootstrap
 	$(BIN)/aftershock run demo

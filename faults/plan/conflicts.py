@@ -118,5 +118,6 @@ def _named_targets(draft: Draft, fault: Fault, among: TargetKind) -> set[str]:
     if among == "clients":
         selectors = [clients.parse(text) for text in fault.clients().values()]
         workloads = draft.workloads.values()
-        return {worker for selector in selectors for worker in clients.planned_workers(selector, workloads)}
+        certain = [selector for selector in selectors if selector.certain]
+        return {worker for selector in certain for worker in clients.planned_workers(selector, workloads)}
     return set((fault.topics() if among == "topics" else fault.links()).values())

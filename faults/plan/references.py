@@ -7,6 +7,7 @@ The user supplies the program of an ``exec`` client, so an ``exec`` client may u
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 
 from aftershock.faults.kinds.fault import Fault
@@ -14,6 +15,7 @@ from aftershock.faults.plan.broker_settings import Owner, setting_refusal
 from aftershock.faults.plan.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.plan.units import DAY_MS
+from aftershock.faults.plan.workloads import Consume, Workload
 from aftershock.faults.targets import clients, links, roles
 from aftershock.faults.timeline.expand import end_ms
 
@@ -41,20 +43,21 @@ LIBRDKAFKA_SETTINGS = frozenset(_LIBRDKAFKA.split())
 
 _REFERENCE = """
     auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type connections.max.idle.ms
-    default.api.timeout.ms fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.remote.assignor max.block.ms
-    max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
-    max.request.size metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
-    partitioner.availability.timeout.ms partitioner.ignore.keys partitioner.rack.aware reconnect.backoff.max.ms
-    reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
-    socket.connection.setup.timeout.ms transaction.timeout.ms
+    default.api.timeout.ms fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.protocol group.remote.assignor
+    heartbeat.interval.ms max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes
+    max.poll.interval.ms max.poll.records max.request.size metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms partitioner.availability.timeout.ms partitioner.ignore.keys
+    partitioner.rack.aware reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+    retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.connection.setup.timeout.ms transaction.timeout.ms
 """
 _JAVA = """
-    enable.auto.commit enable.metrics.push group.protocol heartbeat.interval.ms isolation.level metadata.max.idle.ms
-    metadata.recovery.strategy partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes
-    session.timeout.ms socket.connection.setup.timeout.max.ms
+    enable.auto.commit enable.metrics.push isolation.level metadata.max.idle.ms metadata.recovery.strategy
+    partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes
+    socket.connection.setup.timeout.max.ms
 """
 _HARNESS_OWN = {"commit.metadata.bytes", "connections.per.broker", "transactional", "metadata.own.connection"}
-REFERENCE_SETTINGS = frozenset(_REFERENCE.split()) | _HARNESS_OWN
+_ASSIGNORS = "partition.assignment.strategy"  # Kafka's own client would load any class with this name
+REFERENCE_SETTINGS = frozenset(_REFERENCE.split()) | _HARNESS_OWN | {_ASSIGNORS}
 JAVA_SETTINGS = frozenset(_REFERENCE.split()) | frozenset(_JAVA.split()) | {"share"}  # "share": for our Java adapter
 _SETTINGS_OF = {"confluent": LIBRDKAFKA_SETTINGS, "reference": REFERENCE_SETTINGS, "java": JAVA_SETTINGS}
 _OWNER_OF = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}
@@ -107,6 +110,7 @@ def refusal(setting: str, client: str = "confluent") -> str | None:
     return f"`{setting}` is not a {_OWNER_OF[client]} setting that plans may use{remedy}"
 
 
+BROKER_SIDE = ("session.timeout.ms", "heartbeat.interval.ms")
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
@@ -205,6 +209,10 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
             yield from _rack(draft, traffic.rack, (*loc, op, "rack"))
             if getattr(traffic, "rate", None) == 0:
                 yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
+        if workload.consume:
+            for number, rack in enumerate(workload.consume.racks):
+                yield from _rack(draft, rack, (*loc, "consume", "racks", number))
+            yield from _group(workload, workload.consume, loc)
         for name, arm in workload.arms.items():
             yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
             for setting in arm.settings:
@@ -239,6 +247,47 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
             group_owners[topic, group] = workload.name
 
 
+def _group(workload: Workload, consume: Consume, loc: Location) -> Iterator[Problem]:
+    """Yield the contradictions between the group of a workload and the clients of its arms."""
+    own_names = {
+        "protocol": "group.protocol",
+        "assignor": "partition.assignment.strategy",
+        "commit": "enable.auto.commit",
+    }
+    for name, arm in workload.arms.items():
+        if consume.assignor == "sticky" and arm.client == "confluent":
+            sentence = (
+                f"librdkafka, the client of arm `{name}`, has no assignor sticky; use cooperative-sticky or range"
+            )
+            yield Problem((*loc, "consume", "assignor"), sentence)
+        for setting in BROKER_SIDE if consume.protocol == "consumer" and arm.client != "exec" else ():
+            if setting in arm.settings:
+                place = (*loc, "arms", name, "settings", setting)
+                sentence = (
+                    f"in groups of the consumer protocol, brokers set `{setting}`: set `group.consumer.{setting}`"
+                )
+                yield Problem(place, f"{sentence} in `cluster.config`", on_key=True)
+        for key, setting in own_names.items():
+            if getattr(consume, key) is not None and setting in arm.settings:
+                place = (*loc, "arms", name, "settings", setting)
+                yield Problem(
+                    place, f"`{key}` under `consume` sets `{setting}` already: remove one of them", on_key=True
+                )
+
+
+def idle_members(draft: Draft) -> Iterator[Problem]:
+    """Yield a warning for each workload whose groups have more members than the topic has partitions."""
+    partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
+    for index, workload in draft.workloads.items():
+        consume = workload.consume
+        if consume and (idle := consume.members - partitions.get(consume.topic, consume.members)) > 0:
+            sentence = (
+                f"{consume.members} members share {partitions[consume.topic]} partitions, so {idle} of them get none: "
+                "lower `members`, or add partitions if no member should be idle"
+            )
+            yield Problem(("workloads", index, "consume", "members"), sentence)
+
+
 def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
     if fault.for_rule == "needed" and fault.for_ is None:
         yield Problem(loc, f"a {fault.kind} needs `for`: give its duration, like `for: 8s`")
@@ -252,8 +301,15 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         selector, workloads = clients.parse(text), draft.workloads.values()
         label = selector.label
         arms = {f"{load.name}/{arm}" if selector.workload else arm for load in workloads for arm in load.arms}
+        if selector.owns is not None:
+            yield from _partition(draft, *selector.owns, (*loc, *place))
         if label not in arms:
             yield Problem((*loc, *place), f"there is no arm `{label}`; {did_you_mean(label, arms)}")
+        elif selector.number is not None and not clients.planned_workers(selector, workloads):
+            what = "consumer" if selector.op == "consume" else "producer"
+            count = len(clients.planned_workers(replace(selector, number=None), workloads))
+            sentence = f"there is no {what} {selector.number} of the arm `{label}`, which has {count}"
+            yield Problem((*loc, *place), sentence)
         elif not clients.planned_workers(selector, workloads):
             sentence = f"the arm `{label}` does not {selector.op}: name another arm, or another `op`"
             yield Problem((*loc, *place), sentence)
@@ -277,11 +333,7 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
                 brokers = len(cluster.broker_racks)
                 yield Problem(loc, f"the cluster has no node {broker}: its brokers are 1 to {brokers}")
         case roles.Leader(topic, partition) | roles.Replica(topic, partition) as replicated:
-            yield from _declared(draft, topic, loc)
-            partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
-            if partitions is not None and partition >= partitions:
-                sentence = f"the topic {topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
-                yield Problem(loc, sentence)
+            yield from _partition(draft, topic, partition, loc)
             if isinstance(replicated, roles.Replica):
                 yield from _rack(draft, replicated.rack, loc)
         case roles.Coordinator(group) if not draft.unreadable_workloads:
@@ -298,6 +350,14 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
                 groups |= {f"{name}-0" for name in series}
                 hint = did_you_mean(group, groups)
                 yield Problem(loc, f"no arm consumes in a group `{group}` (a group is named <group>-<arm>); {hint}")
+
+
+def _partition(draft: Draft, topic: str, partition: int, loc: Location) -> Iterator[Problem]:
+    yield from _declared(draft, topic, loc)
+    partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
+    if partitions is not None and partition >= partitions:
+        sentence = f"the topic {topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
+        yield Problem(loc, sentence)
 
 
 def _declared(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:

@@ -5,6 +5,8 @@ parts of a plan are checked by ``references.py``.
 """
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -22,9 +24,11 @@ from pydantic import (
 
 from aftershock.faults.plan.cluster import ConfigText, Part, RackName, TopicName, text_of
 from aftershock.faults.plan.document import INTEGER_MAX
-from aftershock.faults.plan.units import Duration, Rate, Size
+from aftershock.faults.plan.units import Duration, Rate, Size, parse_duration_ms
 
 _MIB = 1_048_576
+MEMBERS_MAX = 64
+_RECORDS = re.compile(r"([1-9]\d{0,6}) records?")
 
 
 def _setting(value: object) -> object:
@@ -33,6 +37,20 @@ def _setting(value: object) -> object:
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise ValueError("a client setting must be text, a number, true or false")
+
+
+def _commit_interval(text: str) -> str:
+    text = " ".join(text.split())
+    if text != "auto" and not _RECORDS.fullmatch(text):
+        try:
+            ms = parse_duration_ms(text)
+        except ValueError:
+            raise ValueError(
+                f"commits can't be made every `{text}`: write a time like 1s, `100 records`, or auto"
+            ) from None
+        if ms < 1:
+            raise ValueError("commits need at least 1ms between them: write a longer time")
+    return text
 
 
 def _deadline(ms: int) -> int:
@@ -82,9 +100,13 @@ class RecordSize(Part):
 
 
 class Produce(Part):
-    """Open-loop production of records at ``rate`` for each arm, with ``keys`` distinct record keys, or without keys."""
+    """Open-loop production of records at ``rate`` for each arm, with ``keys`` distinct record keys, or without keys.
+
+    The ``producers`` of an arm share the rate.
+    """
 
     topic: TopicName
+    producers: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
     rate: Rate
     record_size: RecordSize = RecordSize(min=1000, max=1000)
     keys: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -101,13 +123,68 @@ class Produce(Part):
         return self
 
 
+class Commits(Part):
+    """When a consumer commits what it has processed: ``every: 1s``, ``every: 100 records``, or ``every: auto``.
+
+    With ``auto``, the client library commits, as with ``enable.auto.commit``.
+    """
+
+    every: Annotated[str, AfterValidator(_commit_interval)]
+
+    @property
+    def every_records(self) -> int | None:
+        match = _RECORDS.fullmatch(self.every)
+        return int(match[1]) if match else None
+
+    @property
+    def every_ms(self) -> int | None:
+        return None if self.every == "auto" or self.every_records else parse_duration_ms(self.every)
+
+
+Assignor = Literal["uniform", "range", "roundrobin", "sticky", "cooperative-sticky"]
+ASSIGNORS: Mapping[str, tuple[str, ...]] = {
+    "consumer": ("uniform", "range"),
+    "classic": ("range", "roundrobin", "sticky", "cooperative-sticky"),
+}
+"""Assignors of the group protocols: those of the coordinator (KIP-848), and those of the group's leader."""
+
+
 class Consume(Part):
-    """Consumption by each arm in its own group ``<group>-<arm>``, or of all partitions without a group."""
+    """Consumption by each arm in its own group ``<group>-<arm>``, or of all partitions without a group.
+
+    The group of an arm has ``members`` consumers, in the ``racks`` in turn. ``static`` members keep their membership
+    over a restart (KIP-345). ``processing`` is the time that a consumer spends on each record before the record counts
+    as delivered.
+    """
 
     topic: TopicName
     group: GroupName | None = None
     from_: Annotated[Literal["earliest", "latest"], Field(alias="from")] = "earliest"
     rack: RackName | None = None
+    racks: tuple[RackName, ...] = ()
+    members: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
+    protocol: Literal["consumer", "classic"] | None = None
+    assignor: Assignor | None = None
+    static: StrictBool = False
+    commit: Commits | None = None
+    processing: Annotated[Duration, Field(le=60_000)] = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for key in ("protocol", "assignor", "static", "commit"):
+            if self.group is None and getattr(self, key):
+                raise ValueError(f"`{key}` is a property of a group: add `group`")
+        if self.group is None and self.members > 1:
+            raise ValueError(f"{self.members} members need a `group`, in which they share the partitions: add `group`")
+        if self.rack is not None and self.racks:
+            raise ValueError("`rack` and `racks` exclude each other: keep one of them")
+        if self.assignor is not None and self.protocol is None:
+            raise ValueError(
+                "`assignor` depends on the group protocol: add `protocol: consumer` or `protocol: classic`"
+            )
+        if self.assignor is not None and self.assignor not in (names := ASSIGNORS[self.protocol or ""]):
+            raise ValueError(f"the protocol {self.protocol} has no assignor {self.assignor}; use {' or '.join(names)}")
+        return self
 
 
 class Commit(Part):

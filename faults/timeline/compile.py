@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from aftershock.errors import PlanError
+from aftershock.faults.kinds.client.membership import Join
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.check import CheckedPlan
 from aftershock.faults.plan.conflicts import conflicts
@@ -61,7 +62,7 @@ def compile_plan(
         # of an attached cluster only `attach` is meaningful: the other fields describe a launch
         cluster=plan.cluster.model_dump(mode="json", exclude_none=True, include={"attach"} if attach else None),
         topics=tuple(topic.model_dump(mode="json") for topic in plan.topics),
-        workloads=tuple(_workload(workload, first_rack, plan) for workload in plan.workloads),
+        workloads=tuple(_workload(workload, first_rack, plan, expansion) for workload in plan.workloads),
         timing=TimelineTiming(
             warmup_min_ms=plan.timing.warmup.min,
             warmup_max_ms=plan.timing.warmup.max,
@@ -106,7 +107,19 @@ def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
         )
 
 
-def _workload(workload: Workload, first_rack: str, plan: Plan) -> dict[str, Any]:
+def _reserve(workload: Workload, arm: str, expansion: Expansion) -> int:
+    """Return how many further members faults of the kind ``join`` need; those that leave again can join again."""
+    again: dict[str, int] = {}
+    reserve = 0
+    for scheduled in expansion.schedule:
+        fault = scheduled.fault
+        if isinstance(fault, Join) and fault.selector.matches(workload.name, arm, "consume"):
+            reserve += fault.members if fault.for_ is None else 0
+            again |= {scheduled.entry: fault.members} if fault.for_ is not None else {}
+    return reserve + sum(again.values())
+
+
+def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expansion) -> dict[str, Any]:
     produce, consume, commit = workload.produce, workload.consume, workload.commit
     sections: dict[str, Any] = {"name": workload.name, "produce": None, "consume": None}
     if produce:
@@ -121,14 +134,26 @@ def _workload(workload: Workload, first_rack: str, plan: Plan) -> dict[str, Any]
             "rack": produce.rack or first_rack,
             "linger_ms": produce.linger,
             "deadline_ms": produce.deadline,
-        }
+        } | ({"producers": produce.producers} if produce.producers > 1 else {})
     if consume:
         sections["consume"] = {
             "topic": consume.topic,
             "group": consume.group,
             "from": consume.from_,
-            "rack": consume.rack or first_rack,
+            "rack": consume.rack or next(iter(consume.racks), first_rack),
         }
+        every = consume.commit
+        grouping = {
+            "members": consume.members if consume.members > 1 else None,
+            "racks": list(consume.racks),
+            "protocol": consume.protocol,
+            "assignor": consume.assignor,
+            "static": consume.static,
+            "commit": every and {"every_ms": every.every_ms, "every_records": every.every_records},
+            "processing_ms": consume.processing,
+            "reserve": {arm: count for arm in workload.arms if (count := _reserve(workload, arm, expansion))},
+        }
+        sections["consume"] |= {key: value for key, value in grouping.items() if value}
     if commit:
         load = {"rate_per_s": commit.rate} if commit.in_flight is None else {"in_flight": commit.in_flight}
         if commit.by_coordinator:

@@ -1,7 +1,8 @@
 """Settings of each client process of a run, derived from the workloads of the timeline.
 
-Each combination of workload, arm and operation (produce, consume or commit) has its own client process. All arms of a
-workload send the same records, at send times that are evenly interleaved between the arms.
+Each combination of workload, arm and operation (produce, consume or commit) has its own client process, or several if
+the plan names a number of ``producers`` or ``members``. All arms of a workload send the same records, at send times
+that are evenly interleaved between the arms.
 
 An arm with the client ``java`` runs Kafka's own client in a container on the host's network, and the container
 exchanges data with the arm's worker process through standard input and output. The container of a Java client ends when
@@ -19,6 +20,7 @@ from aftershock.errors import EngineError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.ownership import WORKER
 from aftershock.harness.cluster.target import Target
+from aftershock.names import consumer_names, worker_names
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
@@ -75,25 +77,52 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
             common |= {"workload": workload["name"], "arm": name, **arms[name]}
             for op, assignment_type in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
                 if load := workload.get(op):
-                    period_us = 1_000_000 / load["rate_per_s"] if "rate_per_s" in load else 0  # closed loops: no rate
-                    settings = {key: value for key, value in load.items() if key not in ("topic", "rack")}
-                    settings |= {"offset_us": int(number * period_us / len(arms))}
-                    settings |= {"producer_id": next(producer_ids)}
-                    settings |= {"seed": timeline.seed} if op == "produce" else {}
-                    connection = _connection(load, op, common, cluster, context)
-                    result.append(assignment_type.model_validate({**connection, **settings}))
+                    settings = {key: value for key, value in load.items() if key not in ("topic", "rack", "producers")}
+                    workers = worker_names(workload["name"], name, op, load.get("producers", 1))
+                    period_us = 0.0  # a closed loop has no rate
+                    if "rate_per_s" in load:
+                        settings["rate_per_s"] = load["rate_per_s"] / len(workers)
+                        period_us = 1_000_000 / load["rate_per_s"]
+                    for place, worker in enumerate(workers):
+                        settings["number"] = place + 1
+                        settings["offset_us"] = int((place + number / len(arms)) * period_us)
+                        settings["producer_id"] = next(producer_ids)
+                        settings |= {"seed": timeline.seed + place} if op == "produce" else {}
+                        connection = _connection(load, op, worker, load["rack"], common, cluster, context)
+                        result.append(assignment_type.model_validate({**connection, **settings}))
             if consume := workload["consume"]:
-                group = _group(consume["group"], name) if consume["group"] else None
-                settings = {"group": group, "from_": consume["from"], "begin": context.begin.get(consume["topic"], {})}
-                connection = _connection(consume, "consume", common, cluster, context)
-                result.append(ConsumeAssignment.model_validate({**connection, **settings}))
+                result += _consumers(consume, common, cluster, context)
     return tuple(result)
 
 
+def _consumers(
+    consume: Mapping[str, Any], common: Mapping[str, Any], cluster: Target, context: RunContext
+) -> Iterator[ConsumeAssignment]:
+    settings = {name: consume[name] for name in ("protocol", "assignor", "commit", "processing_ms") if name in consume}
+    settings |= {"from_": consume["from"], "begin": context.begin.get(consume["topic"], {})}
+    settings["group"] = _group(consume["group"], common["arm"]) if consume["group"] else None
+    racks = consume.get("racks") or [consume["rack"]]
+    workers = consumer_names(common["workload"], common["arm"], consume)
+    settings["members"] = len(workers)
+    for place, worker in enumerate(workers):
+        settings["number"] = place + 1
+        settings["reserve"] = place >= consume.get("members", 1)
+        settings["instance_id"] = worker if consume.get("static") else None
+        rack = racks[place % len(racks)]
+        connection = _connection(consume, "consume", worker, rack, common, cluster, context)
+        yield ConsumeAssignment.model_validate({**connection, **settings})
+
+
 def _connection(
-    load: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Target, context: RunContext
+    load: Mapping[str, Any],
+    op: str,
+    worker: str,
+    rack: str,
+    common: Mapping[str, Any],
+    cluster: Target,
+    context: RunContext,
 ) -> dict[str, Any]:
-    topic, worker = context.topics[load["topic"]], _worker(common["workload"], common["arm"], op)
+    topic = context.topics[load["topic"]]
     return {
         **common,
         **({"command": label_worker(context.java, worker)} if common["client"] == "java" else {}),
@@ -102,18 +131,23 @@ def _connection(
         "topic": topic.name,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
-        "rack": load["rack"],
-        "bootstrap": cluster.bootstrap(load["rack"]),
+        "rack": rack,
+        "bootstrap": cluster.bootstrap(rack),
         "client_rack": cluster.kafka_rack(common["client_rack"]),
         "security": cluster.security,
     }
 
 
-def worker_names(timeline: Timeline) -> Iterator[str]:
+def all_worker_names(timeline: Timeline) -> Iterator[str]:
     """Yield the name of each client process of a run; Kafka sees the name as ``client.id``."""
     for workload in timeline.workloads:
-        ops = [op for op in ("produce", "consume", "commit") if workload.get(op)]
-        yield from (_worker(workload["name"], arm, op) for arm in workload["arms"] for op in ops)
+        for arm in workload["arms"]:
+            if produce := workload.get("produce"):
+                yield from worker_names(workload["name"], arm, "produce", produce.get("producers", 1))
+            if consume := workload.get("consume"):
+                yield from consumer_names(workload["name"], arm, consume)
+            if workload.get("commit"):
+                yield from worker_names(workload["name"], arm, "commit")
 
 
 def group_names(timeline: Timeline) -> Iterator[str]:
@@ -124,7 +158,3 @@ def group_names(timeline: Timeline) -> Iterator[str]:
 
 def _group(group: str, arm: str) -> str:
     return f"{group}-{arm}"
-
-
-def _worker(workload: str, arm: str, op: str) -> str:
-    return f"{workload}-{arm}-{op}"

@@ -35,7 +35,7 @@ from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, 
 from aftershock.workloads.load.fleet import mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.spool import TMPFS, spool_home
-from aftershock.workloads.load.worker import Heartbeat, read_heartbeat
+from aftershock.workloads.load.worker import Heartbeat, Signals, read_heartbeat
 
 PROC = Path("/proc")
 _ESTABLISHED = "01"
@@ -43,6 +43,7 @@ _PIDFD_GETFD = 438  # pidfd_getfd(2), Linux 5.6; the number is the same on every
 _HOME = "home"
 _WORKER_MODULE = b"aftershock.workloads.load.worker"
 _KILL_DEADLINE_S = 5.0
+_LEAVE_DEADLINE_S = 15.0
 
 
 class Process(NamedTuple):
@@ -257,7 +258,8 @@ class ClientProcesses:
             stopped = {process.state == "T" for process in running.get(a.worker, ())}
             stopped |= {container.status == "paused" for container in self._containers(a.worker)}
             state: ClientState = "exited" if not stopped else "paused" if all(stopped) else "running"
-            clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state))
+            reserve = isinstance(a, ConsumeAssignment) and a.reserve
+            clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state, a.number, reserve))
         return clients
 
     def group(self, worker: str) -> str | None:
@@ -287,6 +289,17 @@ class ClientProcesses:
         if still_lacking(lambda: worker if leader.session in processes_by_session() else "", _KILL_DEADLINE_S):
             raise FaultError(f"the client {worker} is still alive {_KILL_DEADLINE_S:g} s after SIGKILL")
 
+    def leave(self, worker: str) -> None:
+        """Let a client close and exit (SIGTERM), and wait for its end; the client stays down until `release`."""
+        processes, folder = self._processes(worker), self._spool()
+        if not processes or folder is None:
+            raise FaultError(f"the client {worker} is not running, so it can't leave its group")
+        leader = processes[0]
+        mark_down(folder, worker, leader.pid)
+        send_signal([leader], Signals.LEAVE)
+        if still_lacking(lambda: worker if leader.session in processes_by_session() else "", _LEAVE_DEADLINE_S):
+            raise FaultError(f"the client {worker} still runs {_LEAVE_DEADLINE_S:g} s after it was told to leave")
+
     def release(self, worker: str) -> None:
         """Let the run start a killed client again; no effect on a running client, or if the run has ended."""
         if folder := self._spool():
@@ -303,6 +316,13 @@ class ClientProcesses:
             if container.status == "paused":
                 _engine_call(container.unpause)
         send_signal(self._processes(worker), signal.SIGCONT)
+
+    def stop_polling(self, worker: str) -> None:
+        send_signal(self._processes(worker)[:1], Signals.STOP_POLLING)
+
+    def resume_polling(self, worker: str) -> None:
+        """Let a consumer poll again; no effect on a consumer that polls or has ended."""
+        send_signal(self._processes(worker)[:1], Signals.RESUME_POLLING)
 
     def connections(self, worker: str) -> frozenset[str]:
         names: set[str] = set()

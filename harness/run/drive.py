@@ -26,6 +26,7 @@ from aftershock.harness.kafka.groups import sessions_after_run
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
 from aftershock.harness.run.assignments import RunContext, assignments
 from aftershock.harness.run.client_processes import ClientProcesses
+from aftershock.harness.run.complete_groups import complete_groups
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.run.saver import Sample, save
@@ -34,6 +35,7 @@ from aftershock.harness.safety.journal import Journal
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
+from aftershock.workloads.load import process
 from aftershock.workloads.load.events import Ticker, cpu_times
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
@@ -100,6 +102,7 @@ async def drive(
     async def load() -> None:
         async with progress.following(run.status):
             await fleet.start(_START_DEADLINE_S)
+            await _race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
             await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
             await run.close()
 
@@ -297,11 +300,19 @@ class _LiveRun:
         self.home.event(self.clock.now_us(), "saved", rows=rows, before_us=before_us)
 
     def status(self) -> Status:
-        arms = []
-        for client in self.fleet.progress().values():
-            name, failed = f"{client.workload}/{client.arm} {client.op}", client.failed + client.in_doubt
-            sent = client.sent if client.op != "consume" else None
-            arms.append(ArmStatus(name, sent, client.ok, failed, p99_ms(client.window_us)))
+        by_arm: dict[str, list[process.Progress]] = {}
+        for worker in self.fleet.progress().values():
+            by_arm.setdefault(f"{worker.workload}/{worker.arm} {worker.op}", []).append(worker)
+        arms = [
+            ArmStatus(
+                name,
+                None if workers[0].op == "consume" else sum(worker.sent for worker in workers),
+                sum(worker.ok for worker in workers),
+                sum(worker.failed + worker.in_doubt for worker in workers),
+                p99_ms([latency_us for worker in workers for latency_us in worker.window_us]),
+            )
+            for name, workers in by_arm.items()
+        ]
         now_us = self.clock.now_us()
         phase, left_s, worst = self.phase, None, None
         if self.end_us is not None:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 #: folder → what it may import. The first entry that is a prefix of the module's own name applies.
 ALLOWED = {
     "aftershock.redaction": (),
+    "aftershock.names": (),
     "aftershock.errors": ("aftershock.redaction",),
     # the reference clients, from bottom to top: bytes, rules, input and output
     "aftershock.workloads.kafka.wire": ("aftershock.errors", "aftershock.workloads.kafka.wire"),
@@ -22,18 +23,18 @@ ALLOWED = {
         "aftershock.workloads.kafka.wire.codes",
     ),
     "aftershock.workloads.kafka": ("aftershock.errors", "aftershock.workloads.kafka"),
-    "aftershock.workloads": ("aftershock.errors", "aftershock.workloads"),
+    "aftershock.workloads": ("aftershock.errors", "aftershock.names", "aftershock.workloads"),
     # the SLO language and the rules that it names are pure leaves: `plan check` and the judge read the same language
     "aftershock.results.checks.rules": (),
     "aftershock.results.slo": ("aftershock.errors", "aftershock.results.checks.rules", "aftershock.results.slo"),
-    "aftershock.results": ("aftershock.errors", "aftershock.results"),
+    "aftershock.results": ("aftershock.errors", "aftershock.names", "aftershock.results"),
     # the wire proxy reads Kafka's frames with the codec of the reference clients, and knows no plan
     "aftershock.faults.wire_proxy": (
         "aftershock.errors",
         "aftershock.faults.wire_proxy",
         "aftershock.workloads.kafka.wire",
     ),
-    "aftershock.faults": ("aftershock.errors", "aftershock.faults", "aftershock.results.slo"),
+    "aftershock.faults": ("aftershock.errors", "aftershock.names", "aftershock.faults", "aftershock.results.slo"),
     "aftershock.harness": ("aftershock",),
 }
 #: modules of `faults` that know neither the executor nor what acts on a cluster

@@ -1,6 +1,8 @@
 """Workload adapters of confluent-kafka (librdkafka), which add no retries, as librdkafka's behaviour is under test."""
 
 import time
+from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -107,6 +109,7 @@ def _or_unknown(number: int | None) -> int:
 
 
 BATCH = 200  # records per step, so that orders are read under any load
+STEP_US_MAX = 200 * US_PER_MS
 
 
 class ConfluentConsumer(ConfluentClient, ReceivingClient):
@@ -114,13 +117,17 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         super().__init__(events)
-        self._assignment = assignment
+        self._assignment, self._clock = assignment, clock
+        self._commits_sent_us: deque[int] = deque()
         self._consumer = Consumer(consumer_config(assignment) | self._callbacks | {"on_commit": self._on_commit})
         self._receiving = ReceiveRecorder(assignment, clock, events)
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
 
     def prepare(self) -> None:
-        """Look up the start offsets, then assign all partitions, or join the group and wait for an assignment."""
+        """Look up the start offsets, then assign all partitions, or join the group and wait for an assignment.
+
+        A member of several does not wait, because it may get no partitions; the runner waits for the group.
+        """
         topic, starts = self._assignment.topic, self._receiving.begin_at(resolve_start_offsets(self._assignment))
         if self._assignment.group is None:
             self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
@@ -131,24 +138,59 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
             self._receiving.assigned([item.partition for item in partitions], consumer.memberid() or "")
 
         def on_revoke(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            if self._receiving.pending:
+                self._commit(self._receiving.pending.take([item.partition for item in partitions]), wait=True)
             self._receiving.revoked([item.partition for item in partitions])
 
-        self._consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
-        while not self._receiving.assignments:
+        def on_lost(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._receiving.lost([item.partition for item in partitions])
+
+        self._consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        while not self._receiving.assignments and self._assignment.members == 1:
             self.step(US_PER_S // 10)
 
+    def _commit(self, positions: Mapping[int, int], *, wait: bool) -> None:
+        """Commit positions by partition; the callback ``_on_commit`` gets the results of a commit without ``wait``."""
+        if not positions:
+            return
+        topic, sent_us = self._assignment.topic, self._clock()
+        offsets = [TopicPartition(topic, number, offset) for number, offset in positions.items()]
+        try:
+            if not wait:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+                self._commits_sent_us.append(sent_us)
+            else:
+                self._record_commit(self._consumer.commit(offsets=offsets, asynchronous=False), sent_us)
+        except KafkaException as error:
+            self._on_error(error.args[0])
+
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        sent_us = self._commits_sent_us.popleft() if self._commits_sent_us else None
         if error is None:
-            valid = [commit for commit in partitions if commit.error is None and commit.offset >= 0]
-            self._receiving.committed([(commit.partition, commit.offset) for commit in valid])
+            self._record_commit(partitions, sent_us)
+        elif self._receiving.pending:
+            self._on_error(error)
+
+    def _record_commit(self, results: Sequence[TopicPartition] | None, sent_us: int | None) -> None:
+        took_us = None if sent_us is None else self._clock() - sent_us
+        accepted = [(item.partition, item.offset) for item in results or () if item.error is None and item.offset >= 0]
+        self._receiving.committed(accepted, took_us)
 
     def step(self, wait_us: int) -> None:
+        if not self._polls:
+            time.sleep(wait_us / US_PER_S)
+            return
+        until_us = self._clock() + STEP_US_MAX
         for number in range(BATCH):
+            if number and self._clock() >= until_us:
+                return
             try:
                 message = self._consumer.poll(0 if number else wait_us / US_PER_S)
             except KafkaException as error:
                 self._on_error(error.args[0])
                 message = None
+            if self._receiving.pending:
+                self._commit(self._receiving.pending.due(), wait=False)
             if message is None:
                 if not number:
                     self._receiving.idle()
@@ -157,6 +199,8 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
             if problem is not None or partition is None or offset is None:
                 self._on_error(problem or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
                 continue
+            if self._assignment.processing_ms:
+                time.sleep(self._assignment.processing_ms / 1000)
             epoch = message.leader_epoch()
             # The high watermark of the latest fetch response, from librdkafka's cache.
             watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
@@ -174,7 +218,7 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
         return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        self._consumer.close()
+        self._consumer.close()  # calls on_revoke, which commits
 
 
 _CALL_S = 3_600.0

@@ -11,6 +11,7 @@ from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
+    CommitSchedule,
     ConsumeAssignment,
     ProduceAssignment,
     Setting,
@@ -102,9 +103,16 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
     """
     planned: Config = {
         "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",
-        "enable.auto.commit": assignment.group is not None,
+        "enable.auto.commit": assignment.group is not None and assignment.commit in (None, CommitSchedule()),
         "auto.offset.reset": assignment.from_,
     }
+    if assignment.protocol is not None:
+        planned["group.protocol"] = assignment.protocol
+    if assignment.assignor is not None:
+        by_coordinator = assignment.protocol == "consumer"
+        planned["group.remote.assignor" if by_coordinator else "partition.assignment.strategy"] = assignment.assignor
+    if assignment.instance_id is not None:
+        planned["group.instance.id"] = assignment.instance_id
     return _common(assignment) | planned | _own(assignment, PRODUCER_ONLY)
 
 

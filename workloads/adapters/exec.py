@@ -12,12 +12,15 @@ from kio.schema.errors import ErrorCode
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.exec_child import Child
 from aftershock.workloads.adapters.exec_protocol import (
+    STOP_POLLING,
     Acked,
     Assigned,
     Bye,
     ClientError,
+    Committed,
     Died,
     Failed,
+    Lost,
     Ready,
     Record,
     Report,
@@ -26,6 +29,7 @@ from aftershock.workloads.adapters.exec_protocol import (
     close_order,
     commit_order,
     parse_report,
+    polling_order,
     send_order,
     start_order,
 )
@@ -63,8 +67,9 @@ class ExecLink:
     def __init__(self, assignment: Assignment, events: Events, take: Callable[[Report], None]) -> None:
         self._assignment, self._events, self._take = assignment, events, take
         self._child = Child(assignment.command)
-        self.write = self._child.write
+        self.write, self.narrow_pipe = self._child.write, self._child.narrow_pipe
         self._ready = self._closed = False
+        self.accepts: set[str] = set()
         self.traffic: Mapping[int, tuple[int, int]] = {}  # broker → bytes (sent, received)
 
     def start(self, positions: Mapping[int, int] | None = None) -> None:
@@ -77,8 +82,8 @@ class ExecLink:
         """Process reports of the client program for up to ``wait_s``; raise ``WorkloadError`` if it has ended."""
         for line in self._child.hear(wait_s):
             match report := parse_report(line):
-                case Ready():
-                    self._ready = True
+                case Ready(accepts=accepts):
+                    self._ready, self.accepts = True, self.accepts | {*accepts}
                 case Traffic(brokers=brokers):
                     self.traffic = brokers
                 case ClientError(error=error, detail=detail):
@@ -196,7 +201,7 @@ class ExecConsumer(ReceivingClient):
     def prepare(self) -> None:
         starts = self._receiving.begin_at(resolve_start_offsets(self._assignment))
         self._link.start(starts if self._assignment.group is None else None)
-        if not self._receiving.assignments:
+        if not self._receiving.assignments and self._assignment.members == 1:
             raise WorkloadError("the client reported ready before its assigned partitions; see docs/EXEC.md")
 
     def _take(self, report: Report) -> None:
@@ -210,15 +215,30 @@ class ExecConsumer(ReceivingClient):
                     leader_epoch=report.leader_epoch,
                     size_bytes=report.size_bytes,
                 )
-            case Assigned(partitions=partitions, member=member):
-                self._receiving.assigned(partitions, member)
-            case Revoked(partitions=partitions):
-                self._receiving.revoked(partitions)
+            case Assigned(partitions=partitions, member=member, epoch=epoch):
+                self._receiving.assigned(partitions, member, epoch)
+            case Revoked(partitions=partitions, epoch=epoch):
+                self._receiving.revoked(partitions, epoch)
+            case Lost(partitions=partitions, epoch=epoch):
+                self._receiving.lost(partitions, epoch)
+            case Committed(offsets=offsets, took_us=took_us, epoch=epoch):
+                self._receiving.committed(offsets.items(), took_us, epoch)
             case _:
                 raise WorkloadError(f"the client reported {report.say}, which no consumer may report; see docs/EXEC.md")
 
+    def keep_polling(self, polls: bool) -> None:  # noqa: FBT001 -- a switch
+        """Order the program to stop or resume polling; a program that accepts no such order blocks on its full pipe."""
+        if STOP_POLLING in self._link.accepts:
+            self._link.write(polling_order(polls=polls))
+        else:
+            super().keep_polling(polls)
+            self._link.narrow_pipe()
+
     def step(self, wait_us: int) -> None:
-        self._link.hear(wait_us / US_PER_S)
+        if self._polls:
+            self._link.hear(wait_us / US_PER_S)
+        else:
+            time.sleep(wait_us / US_PER_S)
         self._receiving.idle()
 
     def progress(self) -> dict[str, Any]:

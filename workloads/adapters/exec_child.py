@@ -26,6 +26,7 @@ LINE_BYTES_MAX = 2**20
 """Longest line that a client program may write to its standard output."""
 
 _PIPE_BYTES = 2**20
+_PAGE = 4096
 _CHUNK = 65_536
 _LOG_LINES = 5
 _LAST_OUTPUT_S = 1.0
@@ -102,6 +103,11 @@ class Child:
         if self._end in readable:
             raise self.death()
         return []
+
+    def narrow_pipe(self) -> None:
+        """Shrink the pipe of the program's standard output to a page, if it is not fuller than that."""
+        with suppress(OSError):
+            fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _PAGE)
 
     def hang_up(self) -> None:
         """Close the client program's standard input, as if the worker had ended."""

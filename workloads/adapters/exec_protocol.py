@@ -27,6 +27,7 @@ from aftershock.workloads.adapters.security import java_config, librdkafka_confi
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
+    CommitSchedule,
     ConsumeAssignment,
     Setting,
 )
@@ -35,6 +36,7 @@ from aftershock.workloads.load.spool import UNKNOWN
 PROTOCOL: Literal[1] = 1
 """Version of the exec protocol, which changes only when a correct client program would become incorrect."""
 
+STOP_POLLING: Literal["stop_polling"] = "stop_polling"
 _SHOWN = 200
 _NUMBER_KEY = r"^(0|[1-9][0-9]{0,9})$"
 
@@ -102,11 +104,28 @@ class StartProduce(_Start):
     deadline_ms: Count
 
 
+class CommitEvery(_Order):
+    """When a consumer must commit what it has processed: after a time, or after a number of records."""
+
+    every_ms: int | None
+    every_records: int | None
+
+
 class StartConsume(_Start):
-    """First order to a consumer, whose start offsets by partition are ``positions`` if it has no group."""
+    """First order to a consumer, whose start offsets by partition are ``positions`` if it has no group.
+
+    Without ``commit`` the client's own automatic commits apply. The program spends ``processing_ms`` on each record
+    before it reports the record.
+    """
 
     op: Literal["consume"] = "consume"
     group: str | None
+    members: int
+    group_protocol: Literal["consumer", "classic"] | None
+    assignor: str | None
+    instance_id: str | None
+    commit: CommitEvery | None
+    processing_ms: int
     from_: Annotated[Literal["earliest", "latest"], Field(alias="from")]
     positions: Annotated[dict[NumberKey, Offset] | None, NUMBER_KEYS]
 
@@ -139,6 +158,12 @@ class Commit(_Order):
     offset: Offset
 
 
+class KeepPolling(_Order):
+    """Order to a consumer that accepts it to stop or resume polling, while its client library goes on."""
+
+    do: Literal["stop_polling", "resume_polling"]
+
+
 class Close(_Order):
     """Last order, after which the program reports ``bye`` and exits."""
 
@@ -156,9 +181,13 @@ class _Report(BaseModel):
 
 
 class Ready(_Report):
-    """Report that the client can send or read its first record, and that a consumer has its assigned partitions."""
+    """Report that the client can send or read its first record, and that a consumer has its assigned partitions.
+
+    ``accepts`` lists the optional orders that the program carries out, ``stop_polling``.
+    """
 
     say: Literal["ready"] = "ready"
+    accepts: tuple[str, ...] = ()
 
 
 class Acked(_Report):
@@ -195,18 +224,43 @@ class Record(_Report):
 
 
 class Assigned(_Report):
-    """Report that partitions were assigned to the consumer; ``member`` is its member id, None without a group."""
+    """Report that partitions were assigned to the consumer; ``member`` is its member id, None without a group.
+
+    ``epoch`` is the consumer's member epoch (KIP-848), or the generation of a classic group.
+    """
 
     say: Literal["assigned"] = "assigned"
     partitions: tuple[Partition, ...]
     member: str | None = None
+    epoch: MaybePartition = UNKNOWN
 
 
 class Revoked(_Report):
-    """Report that partitions were revoked from the consumer."""
+    """Report that the consumer gives up partitions, before another member may get them."""
 
     say: Literal["revoked"] = "revoked"
     partitions: tuple[Partition, ...]
+    epoch: MaybePartition = UNKNOWN
+
+
+class Lost(_Report):
+    """Report that the consumer has lost partitions, which another member may have already."""
+
+    say: Literal["lost"] = "lost"
+    partitions: tuple[Partition, ...]
+    epoch: MaybePartition = UNKNOWN
+
+
+class Committed(_Report):
+    """Report that Kafka accepted a commit of offsets by partition, ``took_us`` after the client asked for it.
+
+    ``epoch`` is the member epoch or generation that the request had.
+    """
+
+    say: Literal["committed"] = "committed"
+    offsets: Annotated[dict[NumberKey, Offset], NUMBER_KEYS]
+    took_us: Count | None = None
+    epoch: MaybePartition = UNKNOWN
 
 
 class Traffic(_Report):
@@ -237,9 +291,9 @@ class Bye(_Report):
     say: Literal["bye"] = "bye"
 
 
-Report = Ready | Acked | Failed | Record | Assigned | Revoked | Traffic | ClientError | Died | Bye
+Report = Ready | Acked | Failed | Record | Assigned | Revoked | Lost | Committed | Traffic | ClientError | Died | Bye
 
-Order = StartProduce | StartConsume | StartCommit | Send | Commit | Close
+Order = StartProduce | StartConsume | StartCommit | Send | Commit | KeepPolling | Close
 _ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
 _REPORTS: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="say")])
 
@@ -260,7 +314,7 @@ BASE64 = Rule("Rules", "Bytes are base64.")
 RESERVED = Rule("Rules", "**Standard output is reserved for the protocol.**")
 _SECTIONS = {
     **dict.fromkeys(("acked", "failed"), "produce"),
-    **dict.fromkeys(("assigned", "revoked", "record"), "consume"),
+    **dict.fromkeys(("assigned", "revoked", "lost", "committed", "record"), "consume"),
     **dict.fromkeys(("ready", "bye", "traffic", "error", "died"), "All operations"),
 }
 REPORT_RULES = {say: Rule(section, f'{{"say": "{say}"') for say, section in _SECTIONS.items()}
@@ -334,8 +388,20 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
         "settings": {**connection, **assignment.settings},
     }
     if isinstance(assignment, ConsumeAssignment):
-        starts = None if positions is None else dict(positions)
-        return StartConsume(**common, group=assignment.group, from_=assignment.from_, positions=starts).line()
+        commit = assignment.commit
+        scheduled = commit is not None and commit != CommitSchedule()
+        return StartConsume(
+            **common,
+            group=assignment.group,
+            members=assignment.members,
+            group_protocol=assignment.protocol,
+            assignor=assignment.assignor,
+            instance_id=assignment.instance_id,
+            commit=CommitEvery(**commit.model_dump()) if commit and scheduled else None,
+            processing_ms=assignment.processing_ms,
+            from_=assignment.from_,
+            positions=None if positions is None else dict(positions),
+        ).line()
     if isinstance(assignment, CommitAssignment):
         groups = tuple(assignment.group_of(seq) for seq in range(assignment.groups))
         return StartCommit(**common, deadline_ms=assignment.deadline_ms, groups=groups).line()
@@ -354,6 +420,10 @@ def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Head
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:
     return Commit(seq=seq, group=group, partition=partition, offset=offset).line()
+
+
+def polling_order(*, polls: bool) -> bytes:
+    return KeepPolling(do="resume_polling" if polls else STOP_POLLING).line()
 
 
 def close_order() -> bytes:

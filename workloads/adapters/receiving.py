@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aftershock.workloads.adapters.confluent_settings import consumer_config
 from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, retry_until_result
-from aftershock.workloads.load.assignment import ConsumeAssignment, Drain, Order
+from aftershock.workloads.load.assignment import CommitSchedule, ConsumeAssignment, Drain, Order
 from aftershock.workloads.load.events import Clock, Events, Tally
-from aftershock.workloads.load.schedule import Filler, Mark
+from aftershock.workloads.load.schedule import US_PER_MS, Filler, Mark
 from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
@@ -45,14 +45,49 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
         return retry_until_result(resolve)
 
 
+class PendingCommits:
+    """Positions that a consumer has processed and not committed yet, with the time at which it must commit them."""
+
+    def __init__(self, schedule: CommitSchedule, clock: Clock) -> None:
+        self._schedule, self._clock = schedule, clock
+        self._positions: dict[int, int] = {}
+        self._records, self._since_us = 0, clock()
+
+    def processed(self, partition: int, offset: int) -> None:
+        self._positions[partition] = offset + 1
+        self._records += 1
+
+    def due(self) -> dict[int, int]:
+        """Return the positions to commit now, by partition; empty if none are due. The next call returns newer ones."""
+        every_us = (self._schedule.every_ms or 0) * US_PER_MS
+        enough = self._schedule.every_records is not None and self._records >= self._schedule.every_records
+        if not enough and not (every_us and self._clock() - self._since_us >= every_us):
+            return {}
+        return self.take(list(self._positions))
+
+    def take(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Return the positions of ``partitions`` that are not committed yet, because the partitions are given up."""
+        taken = {number: self._positions.pop(number) for number in partitions if number in self._positions}
+        if not self._positions:
+            self._records, self._since_us = 0, self._clock()
+        return taken
+
+
 class ReceiveRecorder:
-    """Outcome rows, counts and positions of a consumer; ``foreign`` counts records that no producer of the run sent."""
+    """Outcome rows, counts and positions of a consumer; ``foreign`` counts records that no producer of the run sent.
+
+    ``owned`` are the partitions that are assigned to the consumer now. ``pending`` holds what the consumer itself must
+    commit, None if its client library commits.
+    """
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment, self._clock, self._events = assignment, clock, events
         self.tally = Tally()
         self.assignments = 0
         self.foreign = 0
+        self.owned: set[int] = set()
+        scheduled = assignment.commit is not None and assignment.commit != CommitSchedule()
+        self.pending = PendingCommits(assignment.commit, clock) if assignment.commit and scheduled else None
         self._filler = Filler()
         self._spool = ConsumeSpool(assignment.spool, assignment)
         self._positions: dict[int, int] = {}
@@ -69,24 +104,46 @@ class ReceiveRecorder:
         self._positions = {**starts, **delivered}
         return dict(self._positions)
 
-    def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
-        """Record an assignment of partitions to the consumer; ``member`` is its member id, None without a group."""
+    def assigned(self, partitions: Iterable[int], member: str | None = None, epoch: int = UNKNOWN) -> None:
+        """Record partitions that were assigned in addition to those that the consumer has.
+
+        ``member`` is the consumer's member id, None without a group; ``epoch`` is its member epoch (KIP-848), or the
+        generation of a classic group.
+        """
         self.assignments += 1
         if member is not None:
             self._spool.member(member)
-        self._emit("assigned", partitions)
+        numbers = list(partitions)
+        self.owned.update(numbers)
+        self._emit("assigned", numbers, epoch)
 
-    def revoked(self, partitions: Iterable[int]) -> None:
-        self._emit("revoked", partitions)
+    def revoked(self, partitions: Iterable[int], epoch: int = UNKNOWN) -> None:
+        """Record partitions that the consumer gives up before another member may get them."""
+        numbers = list(partitions)
+        self.owned.difference_update(numbers)
+        self._emit("revoked", numbers, epoch)
 
-    def committed(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Record a successful offset commit; ``offsets`` are pairs (partition, offset)."""
+    def lost(self, partitions: Iterable[int], epoch: int = UNKNOWN) -> None:
+        """Record partitions that the consumer lost, so that another member may have them already."""
+        numbers = list(partitions)
+        self.owned.difference_update(numbers)
+        if self.pending:
+            self.pending.take(numbers)
+        self._emit("lost", numbers, epoch)
+
+    def committed(self, offsets: Iterable[tuple[int, int]], took_us: int | None = None, epoch: int = UNKNOWN) -> None:
+        """Record a successful commit of (partition, offset) pairs, whose response came ``took_us`` after the request.
+
+        ``epoch`` is the member epoch or generation that the request had.
+        """
         rows = [[self._assignment.topic, number, offset] for number, offset in offsets]
         if rows:
-            self._events.emit("committed", offsets=rows)
+            details = {"took_us": took_us} if took_us is not None else {}
+            self._events.emit("committed", offsets=rows, **details, **_known(epoch))
 
-    def _emit(self, event: str, partitions: Iterable[int]) -> None:
-        self._events.emit(event, partitions=[[self._assignment.topic, number] for number in partitions])
+    def _emit(self, event: str, partitions: Iterable[int], epoch: int) -> None:
+        rows = [[self._assignment.topic, number] for number in partitions]
+        self._events.emit(event, partitions=rows, **_known(epoch))
 
     def obey(self, order: Order) -> None:
         """Store a ``drain`` order; a consumer ignores all other orders."""
@@ -111,6 +168,8 @@ class ReceiveRecorder:
         Records that were in the topic before the run are counted, but get no outcome row.
         """
         done_us = self._clock()
+        if self.pending:
+            self.pending.processed(partition, offset)
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
         if offset < self._assignment.begin.get(partition, 0):
             self.foreign += 1
@@ -141,13 +200,15 @@ class ReceiveRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``drain`` order, with the number of unread offsets by partition.
+        """Return the answer to a ``drain`` order, with the consumer's positions by partition.
 
-        If offsets are unread, the event ``drain_incomplete`` records the position of each partition and its end.
+        If its partitions have unread offsets, the event ``drain_incomplete`` records each partition's position and end.
         """
         if self._drain is None:
             return None
         ends = self._drain.end_offsets
+        if self._assignment.members > 1:  # the other partitions are those of other members
+            ends = {number: end for number, end in ends.items() if number in self.owned}
         positions = {number: self._positions.get(number, 0) for number in ends}
         missing = {number: end - positions[number] for number, end in ends.items() if positions[number] < end}
         if missing:
@@ -160,7 +221,11 @@ class ReceiveRecorder:
             rows = [[topic, number, positions[number], end] for number, end in ends.items()]
             self._events.emit("drain_incomplete", positions=rows)
         self._drain = None
-        return {"did": "drain", "missing": missing}
+        return {"did": "drain", "positions": self._positions}
+
+
+def _known(epoch: int) -> dict[str, int]:
+    return {} if epoch == UNKNOWN else {"epoch": epoch}
 
 
 @dataclass
@@ -191,6 +256,10 @@ class ReceivingClient:
     """Methods of ``worker.Client`` that are the same for all consumers."""
 
     _receiving: ReceiveRecorder
+    _polls = True
+
+    def keep_polling(self, polls: bool) -> None:  # noqa: FBT001 -- a switch
+        self._polls = polls
 
     def obey(self, order: Order) -> None:
         self._receiving.obey(order)

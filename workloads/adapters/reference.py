@@ -16,7 +16,7 @@ from aftershock.workloads.adapters.sending import (
     SendRecorder,
     send_on_schedule,
 )
-from aftershock.workloads.kafka.client.settings import ClientSettings, ProducerSettings, parse
+from aftershock.workloads.kafka.client.settings import INT32_MAX, ClientSettings, ProducerSettings, parse
 from aftershock.workloads.kafka.client.tasks import Wake
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
 from aftershock.workloads.kafka.committer.committer import Committer
@@ -98,6 +98,17 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
     if isinstance(assignment, ConsumeAssignment):
         settings |= {"enable.auto.commit": bool(assignment.group), "auto.offset.reset": assignment.from_}
         settings |= {"group.id": assignment.group} if assignment.group else {}
+        settings |= {"group.protocol": assignment.protocol} if assignment.protocol else {}
+        settings |= {"group.instance.id": assignment.instance_id} if assignment.instance_id else {}
+        if assignment.assignor:
+            by_leader = assignment.protocol == "classic"
+            settings["partition.assignment.strategy" if by_leader else "group.remote.assignor"] = assignment.assignor
+        if assignment.commit and assignment.commit.every_ms:
+            settings["auto.commit.interval.ms"] = assignment.commit.every_ms
+        elif assignment.commit and assignment.commit.every_records:
+            # the client commits when partitions are revoked and on close, and the adapter in between
+            settings["auto.commit.interval.ms"] = INT32_MAX
+            settings["max.poll.records"] = min(POLL_RECORDS, assignment.commit.every_records)
     else:
         # a request may take no longer than the record that it carries
         linger_ms = assignment.linger_ms if isinstance(assignment, ProduceAssignment) else 0
@@ -173,6 +184,8 @@ class ReferenceProducer(EventLoopClient, SendingClient):
 
 
 POLL_MS = 50.0
+POLL_RECORDS = 500
+"""Kafka's default value of ``max.poll.records``."""
 UNKNOWN_MEMBER_ID = 25
 _PAUSE_S = 0.1
 _CONSUMER_CLOSE_MS = 3_000.0
@@ -184,14 +197,16 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._consumer = Consumer(reference_settings(ConsumerSettings, assignment), on_event=events.emit)
         super().__init__()
-        self._assignment, self._events = assignment, events
+        self._assignment, self._events, self._clock = assignment, events, clock
         self._receiving = ReceiveRecorder(assignment, clock, events)
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
+        self._processing = asyncio.Lock()
 
     def prepare(self) -> None:
+        """Join the group and wait for an assignment, except as one member of several, which may get no partitions."""
         self._run(self._begin())
         self._start(self._read())
-        while not self._receiving.assignments:
+        while not self._receiving.assignments and self._assignment.members == 1:
             self.step(100 * US_PER_MS)
 
     async def _begin(self) -> None:
@@ -218,15 +233,22 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
             return
 
         def on_assigned(partitions: Sequence[TopicPartition]) -> None:
-            self._receiving.assigned([item.partition for item in partitions], consumer.member_id)
+            numbers = [item.partition for item in partitions]
+            self._receiving.assigned(numbers, consumer.member_id, consumer.member_epoch)
 
         def on_revoked(partitions: Sequence[TopicPartition]) -> None:
-            self._receiving.revoked([item.partition for item in partitions])
+            self._receiving.revoked([item.partition for item in partitions], consumer.member_epoch)
 
-        await consumer.subscribe([assignment.topic], on_assigned, on_revoked)
+        def on_lost(partitions: Sequence[TopicPartition]) -> None:
+            self._receiving.lost([item.partition for item in partitions], consumer.member_epoch)
+
+        await consumer.subscribe([assignment.topic], on_assigned, on_revoked, on_lost)
 
     async def _read(self) -> None:
         while True:
+            if not self._polls:
+                await asyncio.sleep(POLL_MS / 1000)
+                continue
             try:
                 batches = await self._consumer.poll(POLL_MS)
             except (BrokerError, ProtocolError) as error:
@@ -235,14 +257,33 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                 self._events.emit("client_error", error=code, detail=str(error), fatal=False)
                 await asyncio.sleep(_PAUSE_S)
             else:
-                for fetched in batches:
-                    self._take(fetched)
+                async with self._processing:
+                    for fetched in batches:
+                        await self._take(fetched)
                 self._receiving.idle()
+                await self._commit()
 
-    def _take(self, fetched: Fetched) -> None:
+    async def _commit(self) -> None:
+        """Commit the positions of the processed records if the plan asks for a commit after so many records."""
+        commit = self._assignment.commit
+        if not (commit and commit.every_records and self._receiving.pending):
+            return
+        if due := self._receiving.pending.due():
+            topic, began_us, epoch = self._assignment.topic, self._clock(), self._consumer.member_epoch
+            try:
+                await self._consumer.commit({TopicPartition(topic, number): at for number, at in due.items()})
+            except (BrokerError, TimeoutError) as error:
+                code = name(error.code) if isinstance(error, BrokerError) else "REQUEST_TIMED_OUT"
+                self._events.emit("client_error", error=code, detail=str(error), fatal=False)
+            else:
+                self._receiving.committed(due.items(), self._clock() - began_us, epoch)
+
+    async def _take(self, fetched: Fetched) -> None:
         for record in fetched.batch.records():
             if record.offset < fetched.first_offset:
                 continue
+            if self._assignment.processing_ms:
+                await asyncio.sleep(self._assignment.processing_ms / 1000)
             self._receiving.take(
                 unpack(list(record.headers)),
                 partition=fetched.partition,
@@ -268,6 +309,8 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
         return super().counters() | dict(self._consumer.counts)
 
     def close(self) -> None:
+        """Process what was polled, because the consumer commits the positions behind it, and leave the group."""
+        self._run(self._processing.acquire())
         self._leave(self._consumer.close(_CONSUMER_CLOSE_MS))
 
 

@@ -152,6 +152,9 @@ class SendingClient:
 
     _sending: SendRecorder
 
+    def keep_polling(self, _polls: bool) -> None:  # noqa: FBT001 -- a switch
+        """Do nothing: a producer has nothing to poll."""
+
     def obey(self, order: Order) -> None:
         self._sending.obey(order)
 

@@ -22,6 +22,7 @@ class _Message(BaseModel):
 class _Assignment(_Message):
     run_id: str
     origin_ns: int  # `time.monotonic_ns()` at the start of the run
+    number: int = Field(default=1, ge=1)  # of the arm's workers of an operation
     worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # names process, log file and spool: unique in the run
     workload: str
     arm: str
@@ -105,8 +106,20 @@ class CommitAssignment(_Assignment):
         return seq // self.groups
 
 
+class CommitSchedule(_Message):
+    """When a consumer commits: automatically (neither is given), or after a time or a number of processed records."""
+
+    every_ms: int | None = Field(default=None, ge=1)
+    every_records: int | None = Field(default=None, ge=1)
+
+
 class ConsumeAssignment(_Assignment):
     """Assignment of one consumer, which subscribes and commits with a ``group``, and otherwise reads every partition.
+
+    The group of an arm has so many ``members``; one in ``reserve`` starts only when a fault lets it join. A static
+    member (KIP-345) has an ``instance_id``. A consumer commits what it has processed after a time or a number of
+    records (``commit``), or as its client library does by default. Processing a record takes ``processing_ms``, after
+    which the record counts as delivered.
 
     If the topic existed before the run, ``begin`` maps each partition to the offset of the run's first record; records
     at lower offsets are not checked, even if an earlier run of Aftershock wrote them.
@@ -114,6 +127,13 @@ class ConsumeAssignment(_Assignment):
 
     op: Literal["consume"] = "consume"
     group: str | None = None
+    members: int = Field(default=1, ge=1)
+    reserve: bool = False
+    protocol: Literal["consumer", "classic"] | None = None
+    assignor: str | None = None
+    instance_id: str | None = None
+    commit: CommitSchedule | None = None
+    processing_ms: int = Field(default=0, ge=0)
     from_: Literal["earliest", "latest"] = "earliest"
     begin: dict[int, int] = Field(default_factory=dict)
 

@@ -2,27 +2,29 @@
 
 import asyncio
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, Drain, Go, Order, Quit, Stop
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, Drain, Go, Order, Quit, Stop
 from aftershock.workloads.load.events import run_clock
 from aftershock.workloads.load.process import Progress, WorkerProcess
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
+from aftershock.workloads.load.spool import write_assignment
 from aftershock.workloads.load.warmup import SecondMedians
 
 FILE = "held.json"
 
 
 class DownMarker(NamedTuple):
-    """Content of the file ``held.json`` of a worker whose process ``pid`` is killed by a fault.
+    """Content of the file ``held.json`` of a worker whose process ``pid`` a fault ends, 0 if there is no process yet.
 
-    A fault writes the file into the worker's directory before the fault kills the worker; the death of a worker without
+    A fault writes the file into the worker's directory before the fault ends the worker; the death of a worker without
     the file is an error. The fleet restarts a killed worker when healing the fault has set ``down`` to False. The file
     ``held.json`` remains after the restart, because the fleet may notice the death of the process only after the
     restart.
@@ -83,9 +85,23 @@ class Worker:
     def progress(self) -> Progress | None:
         return _add_progress(self._earlier, self._process.progress)
 
+    @property
+    def waits(self) -> bool:
+        """True if the worker is in reserve and no fault has started it, or a fault has ended it again."""
+        return isinstance(self.assignment, ConsumeAssignment) and self.assignment.reserve and not self._up.is_set()
+
     async def start(self) -> None:
-        await self._process.start()
-        self._up.set()
+        """Start the worker's process; a worker in reserve starts when its marker is released."""
+        assignment = self.assignment
+        if isinstance(assignment, ConsumeAssignment) and assignment.reserve:
+            directory = assignment.spool / assignment.worker
+            directory.mkdir(parents=True)
+            mark_down(assignment.spool, assignment.worker, pid=0)
+            write_assignment(directory, assignment)
+            self._process.ended.set()
+        else:
+            await self._process.start()
+            self._up.set()
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def order(self, order: Order) -> None:
@@ -164,7 +180,7 @@ class Worker:
 
     def _marked_down(self, process: WorkerProcess) -> bool:
         marker = read_down_marker(self.assignment.spool, self.assignment.worker)
-        return marker is not None and marker.pid == process.pid
+        return marker is not None and marker.pid == (process.pid or 0)
 
 
 def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress | None:
@@ -185,6 +201,8 @@ MARGIN_S = 20.0
 
 DRAIN_LIMIT_S = 300.0
 """Seconds that consumers may read after the load, as long as they advance fast enough to finish in time."""
+
+_DRAIN_PAUSE_S = 0.5
 
 SENDERS = frozenset({"produce", "commit"})
 READERS = frozenset({"consume"})
@@ -235,16 +253,38 @@ class Fleet:
         """Let consumers read up to the end offsets (topic → partition → offset), for ``limit_s`` at most.
 
         A consumer gives up earlier if its positions don't advance for ``idle_s``, or advance too slowly to finish.
-        Return the number of offsets that consumers have not reached (worker → partition → number).
+        Return the number of offsets that consumers have not reached (worker → partition → number); for a group of
+        several members, the number that no member has reached, under the name of the first.
         """
         until_us, idle_us = self._now_us() + int(limit_s * US_PER_S), int(idle_s * US_PER_S)
 
-        async def drain(worker: Worker) -> tuple[str, dict[int, int]]:
-            ends = dict(end_offsets.get(worker.assignment.topic, {}))
-            answer = await worker.ask(Drain(end_offsets=ends, until_us=until_us, idle_us=idle_us))
-            return worker.assignment.worker, {int(number): count for number, count in answer["missing"].items()}
+        async def drain(clients: Sequence[Worker]) -> tuple[str, dict[int, int]]:
+            """Order the members of one group to read until they have reached every end together."""
+            ends = dict(end_offsets.get(clients[0].assignment.topic, {}))
+            order = Drain(end_offsets=ends, until_us=until_us, idle_us=idle_us)
+            unread, progress_us = math.inf, self._now_us()
+            while True:
+                answers = await asyncio.gather(*(client.ask(order) for client in clients))
+                reached = _highest(answer["positions"] for answer in answers)
+                missing = {number: end - reached.get(number, 0) for number, end in ends.items()}
+                missing = {number: count for number, count in missing.items() if count > 0}
+                now_us = self._now_us()
+                if sum(missing.values()) < unread:
+                    unread, progress_us = sum(missing.values()), now_us
+                # a partition may be on its way from one member to another
+                if not missing or len(clients) == 1 or now_us >= min(until_us, progress_us + idle_us):
+                    return clients[0].assignment.worker, missing
+                await asyncio.sleep(_DRAIN_PAUSE_S)
 
-        answers = await self._all(READERS, drain, limit_s + MARGIN_S, "done reading")
+        groups: dict[str, list[Worker]] = {}
+        for worker in self._workers:
+            assignment = worker.assignment
+            if isinstance(assignment, ConsumeAssignment) and not worker.waits:
+                shared = assignment.group if assignment.members > 1 else None
+                groups.setdefault(shared or assignment.worker, []).append(worker)
+        answers, late = await _gather_within([drain(clients) for clients in groups.values()], limit_s + MARGIN_S)
+        if late:
+            raise [*groups.values()][late[0]][0].overdue_error(f"is not done reading after {limit_s + MARGIN_S:.0f} s")
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:
@@ -265,7 +305,7 @@ class Fleet:
         return {worker.assignment.worker: worker.progress for worker in self._workers if worker.progress}
 
     def medians_us(self) -> Mapping[str, Sequence[float]]:
-        return {worker.assignment.worker: worker.seconds.medians_us() for worker in self._workers}
+        return {worker.assignment.worker: worker.seconds.medians_us() for worker in self._workers if not worker.waits}
 
     def worst_minute(self, since_us: int) -> tuple[int, float] | None:
         """Return the start and the p99 latency in us of the worst minute of a producer or committer since a time."""
@@ -284,6 +324,14 @@ class Fleet:
         if late:
             raise workers[late[0]].overdue_error(f"is not {goal} after {deadline_s:.0f} s")
         return results
+
+
+def _highest(positions: Iterable[Mapping[str, int]]) -> dict[int, int]:
+    """Return the highest of several readers' positions, by partition."""
+    highest: dict[int, int] = {}
+    for partition, position in (item for of_reader in positions for item in of_reader.items()):
+        highest[int(partition)] = max(position, highest.get(int(partition), 0))
+    return highest
 
 
 async def _gather_within(

@@ -65,6 +65,7 @@ SCHEMA = pa.schema(
         ("bytes", pa.int32()),
         ("status", pa.string()),
         ("error", pa.string()),
+        ("worker", pa.string()),
     ]
 )
 """Columns of the outcomes: ``bytes`` is the size of a record's value; ``client_rack`` is the client's location."""
@@ -321,7 +322,7 @@ def _consumed(assignment: ConsumeAssignment, spool: Path, numbers: Sequence[int]
 
 
 def _constant_columns(assignment: Assignment, rows: int) -> Columns:
-    names = ("workload", "arm", "client", "op", "topic", "topic_id")
+    names = ("workload", "arm", "worker", "client", "op", "topic", "topic_id")
     columns = {name: pa.repeat(getattr(assignment, name), rows) for name in names}
     return columns | {"client_rack": pa.repeat(assignment.rack, rows)}
 

@@ -12,19 +12,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-_SIGN, _INT = 1 << 31, 1 << 32
-
-
-def offsets_partition(group: str, partitions: int) -> int:
-    """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group with an ASCII name.
-
-    Kafka takes Java's ``String.hashCode`` of the group's name, made positive (``GroupMetadataManager.partitionFor``).
-    """
-    hashed = 0
-    for letter in group:
-        hashed = (31 * hashed + ord(letter)) % _INT
-    signed = hashed - _INT if hashed >= _SIGN else hashed
-    return 0 if signed == -_SIGN else abs(signed) % partitions
+from aftershock.names import offsets_partition
 
 
 @lru_cache(maxsize=8)

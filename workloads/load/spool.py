@@ -135,6 +135,13 @@ def spool_home(name: str, run_dir: Path) -> Path:
     return run_dir / "spool"
 
 
+def write_assignment(directory: Path, assignment: Assignment) -> None:
+    """Write a worker's assignment into its directory, by which other processes know the worker."""
+    draft = directory / ".assignment.json"
+    draft.write_text(assignment.model_dump_json())
+    draft.replace(directory / "assignment.json")
+
+
 class _Spool:
     """Files of a worker with ROWS outcome rows each, mapped into memory; ``next`` is the next row to write.
 
@@ -146,9 +153,7 @@ class _Spool:
     def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
         self._directory, self._bytes = home / assignment.worker, ROWS * row_bytes
         self._directory.mkdir(parents=True, exist_ok=assignment.life > 0)
-        draft = self._directory / ".assignment.json"
-        draft.write_text(assignment.model_dump_json())
-        draft.replace(self._directory / "assignment.json")
+        write_assignment(self._directory, assignment)
         # The runner moves segments in ascending order, and never the latest, so the numbers that are left have no gap.
         numbers = sorted(int(path.stem) for path in self._directory.glob("*.rows"))
         self._maps = [_UNMAPPED] * (numbers[0] if numbers else 0)

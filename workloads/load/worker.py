@@ -10,12 +10,13 @@ the runner writes to the worker's standard input::
     {"do": "stop", "at_us": ...}       ->                                      (producers)
                                        <-  {"say": "done", "did": "stop", "unreported": 0}
     {"do": "drain", "end_offsets": ..} ->                                      (consumers)
-                                       <-  {"say": "done", "did": "drain", "missing": {}}
+                                       <-  {"say": "done", "did": "drain", "positions": {}}
     {"do": "quit"}                     ->
                                        <-  {"say": "done", "did": "quit"}
 
 A worker that fails reports ``{"say": "died", "why": ...}``. The worker's standard error, with librdkafka's log lines,
-is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C.
+is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C; after SIGTERM it
+closes the client and exits, between SIGUSR1 and SIGUSR2 a consumer does not poll.
 """
 
 import errno
@@ -110,15 +111,19 @@ class Outbox:
 
 
 FILE = "pulse"
-_BEAT = Struct("<qqq")
+_BEAT = Struct("<qqq?")
 
 
 class Heartbeat(NamedTuple):
-    """Heartbeat of a worker, with the time on the run's clock, its successful records, and the p99 delay of sending."""
+    """Heartbeat of a worker, with the time on the run's clock, its successful records, and the p99 delay of sending.
+
+    ``polls`` is False while a fault keeps a consumer from polling.
+    """
 
     t_us: int
     ok: int
     late_us: int
+    polls: bool
 
 
 class HeartbeatFile:
@@ -160,6 +165,9 @@ class Client(Protocol):
     def step(self, wait_us: int) -> None:
         """Send, receive and record for about ``wait_us`` at most, which includes waiting for work."""
 
+    def keep_polling(self, polls: bool) -> None:  # noqa: FBT001 -- a switch
+        """Stop or resume the processing of records, while the client library goes on; producers ignore it."""
+
     def answer(self) -> dict[str, Any] | None:
         """Return the result of a ``stop`` or ``drain`` order once, when the order is carried out; otherwise None."""
 
@@ -200,8 +208,26 @@ class _Formatter(logging.Formatter):
         return redact(super().format(record))
 
 
+class Signals:
+    """Orders of faults to a member of a group: to leave, as its own shutdown would, and to stop or resume polling."""
+
+    LEAVE, STOP_POLLING, RESUME_POLLING = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2
+
+    def __init__(self) -> None:
+        self.leave, self.polls = False, True
+        for number in (self.LEAVE, self.STOP_POLLING, self.RESUME_POLLING):
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, _frame: object) -> None:
+        if number == self.LEAVE:
+            self.leave = True
+        else:
+            self.polls = number == self.RESUME_POLLING
+
+
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals = Signals()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(asctime)s %(name)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)
@@ -218,7 +244,7 @@ def main() -> int:
         gc.freeze()  # objects of the set-up stay alive; a full collection would stall the schedule
         outbox.report("ready")
         with Ticker(clock, events.emit):
-            _serve(client, inbox, outbox, clock, HeartbeatFile(assignment))
+            _serve(client, inbox, outbox, clock, HeartbeatFile(assignment), signals)
         events.emit("counters", counters=client.counters())
         client.close()
         outbox.report("done", did="quit")
@@ -238,9 +264,14 @@ def main() -> int:
     return 0
 
 
-def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, heartbeats: HeartbeatFile) -> None:
-    progress_us = clock() + PROGRESS_US
-    while True:
+def _serve(
+    client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, heartbeats: HeartbeatFile, signals: Signals
+) -> None:
+    progress_us, polls = clock() + PROGRESS_US, True
+    while not signals.leave:
+        if signals.polls != polls:
+            polls = signals.polls
+            client.keep_polling(polls)
         client.step(STEP_US)
         while line := inbox.take():
             order = parse_order(line)
@@ -253,7 +284,7 @@ def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, heartbeat
         if now_us >= progress_us:
             progress_us = now_us + PROGRESS_US
             progress = client.progress()
-            heartbeats.write(Heartbeat(now_us, progress["ok"], progress["late_p99_us"]))
+            heartbeats.write(Heartbeat(now_us, progress["ok"], progress["late_p99_us"], polls))
             outbox.report("progress", t_us=now_us, **progress)
 
 

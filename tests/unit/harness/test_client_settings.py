@@ -12,8 +12,10 @@ from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 
 HAVE = {field.name for cls in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(cls)}
 SWITCHES = {"leader_discovery", "fetch_session", "read_replica", "partitioner", "switch"}
-HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit", "security"}
-"""Whether a consumer commits follows from whether it has a group; how to connect is said of the cluster, once."""
+HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit", "group_instance_id", "security"}
+"""Whether a consumer commits follows from whether it has a group; how to connect is said of the cluster, once; the
+clients of an arm share its settings, but not an instance id.
+"""
 
 
 def test_every_allowed_setting_exists() -> None:

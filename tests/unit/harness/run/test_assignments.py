@@ -9,7 +9,7 @@ from aftershock.errors import EngineError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.cluster.images import build
-from aftershock.harness.run.assignments import RunContext, assignments, java_command, label_worker, worker_names
+from aftershock.harness.run.assignments import RunContext, all_worker_names, assignments, java_command, label_worker
 from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.logread import Topic
@@ -48,8 +48,8 @@ class Doorways:
         return f"door-{rack}"
 
 
-def told() -> dict[str, Assignment]:
-    checked = load_plan(PLAN)
+def told(plan: str = PLAN) -> dict[str, Assignment]:
+    checked = load_plan(plan)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     around = RunContext(
         "r",
@@ -135,7 +135,7 @@ def test_client_names_are_known_before_assignment() -> None:
     """A fault may set quotas of the run's clients only, and the timeline has their names."""
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
-    assert [*told()] == [*worker_names(timeline)]
+    assert [*told()] == [*all_worker_names(timeline)]
 
 
 def test_readers_ignore_records_from_before_the_run() -> None:
@@ -179,3 +179,29 @@ def test_a_missing_docker_command_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(EngineError, match=r"client: java.*not on the PATH"):
         java_command("i:1", {})
+
+
+def test_members_and_producers() -> None:
+    """Members have numbers, names and racks in turn; producers share the rate, with evenly interleaved schedules."""
+    text = (
+        PLAN.replace("{topic: orders, rate: 50/s,", "{topic: orders, producers: 2, rate: 50/s,")
+        .replace(
+            "latest, rack: c}", "latest, racks: [c, a], members: 3, protocol: classic, assignor: range, static: true}"
+        )
+        .replace("from: latest,", "from: latest, commit: {every: 100 records}, processing: 2ms,")
+    )
+    every = told(text)
+    members = [every[f"orders-x-consume-{number}"] for number in (1, 2, 3)]
+    assert all(isinstance(member, ConsumeAssignment) for member in members)
+    assert [(1, "c", "door-c"), (2, "a", "door-a"), (3, "c", "door-c")] == [
+        (member.number, member.rack, member.bootstrap) for member in members
+    ]
+    first = members[0].model_dump()
+    assert ("readers-x", 3, "classic", "range", 2) == tuple(
+        first[name] for name in ("group", "members", "protocol", "assignor", "processing_ms")
+    )
+    assert ("orders-x-consume-1", {"every_ms": None, "every_records": 100}) == (first["instance_id"], first["commit"])
+    producers = [every[f"orders-{arm}-produce-{number}"].model_dump() for number in (1, 2) for arm in "xy"]
+    assert [0, 10_000, 20_000, 30_000] == [producer["offset_us"] for producer in producers]
+    assert {25.0} == {producer["rate_per_s"] for producer in producers}
+    assert 4 == len({producer["producer_id"] for producer in producers})

@@ -13,13 +13,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aftershock.errors import SettingError, WorkloadError
+from aftershock.names import offsets_partition
 from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.adapters.steps import answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.load.assignment import Go, Stop
 from aftershock.workloads.load.events import Events
-from aftershock.workloads.load.schedule import offsets_partition
 from aftershock.workloads.load.worker import Client, make_client
 
 S = 1_000_000

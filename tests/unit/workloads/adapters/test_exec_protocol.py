@@ -169,7 +169,8 @@ def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
     assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms"}
     assert produce["settings"] == {"linger.ms": 3, "x": True}
     consume = told(exec_protocol.start_order(bench.consume(client_rack="b"), {0: 17}))
-    assert consume.keys() == common | {"group", "from", "positions"}
+    grouping = {"group", "members", "group_protocol", "assignor", "instance_id", "commit", "processing_ms"}
+    assert consume.keys() == common | grouping | {"from", "positions"}
     assert (consume["positions"], consume["from"], consume["client_rack"]) == ({"0": 17}, "earliest", "b")
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
     commit = told(exec_protocol.start_order(CommitAssignment(**plain, groups=2)))

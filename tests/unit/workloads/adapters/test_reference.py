@@ -112,7 +112,7 @@ def test_each_delivered_record_has_a_row(here: Bench) -> None:
     sent = rows(here, "p0")
     ends = {number: sum(row["partition"] == number for row in sent) for number in range(4)}
     consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
-    assert {"did": "drain", "missing": {}} == answered(consumer)
+    assert {"did": "drain", "positions": ends} == answered(consumer)
     consumer.close()
     read = rows(here, "c0")
     assert sorted((row["producer_id"], row["seq"], row["partition"], row["offset"]) for row in sent) == sorted(
@@ -122,11 +122,29 @@ def test_each_delivered_record_has_a_row(here: Bench) -> None:
     assert all(row["high_watermark"] > row["offset"] for row in read)
 
 
-def test_a_drain_reports_missing_records(here: Bench) -> None:
-    """Offsets that were never written are missing at the deadline."""
+def test_a_consumer_that_closes_commits_only_what_it_has_processed(here: Bench) -> None:
+    """It is closed with polled records in hand: they are delivered first, so nothing below the commits is lost."""
+    producer = producing(here)
+    sends(here, producer)
+    producer.close()
+    consumer = consuming(here, group="g", processing_ms=10)
+    while not consumer.counters()["received"]:
+        consumer.step(S // 100)
+    consumer.close()
+    emitted = map(json.loads, here.events.read_text().splitlines())
+    commits = [offset for event in emitted if event["event"] == "committed" for offset in event["offsets"]]
+    delivered = {(row["partition"], row["offset"]) for row in rows(here, "c0")}
+    assert max(offset for *_, offset in commits) > 0
+    assert [] == [
+        (number, offset) for _, number, end in commits for offset in range(end) if (number, offset) not in delivered
+    ]
+
+
+def test_a_drain_ends_at_its_deadline(here: Bench) -> None:
+    """At the deadline the positions are below the ends."""
     consumer = consuming(here)
     consumer.obey(Drain(end_offsets={0: 3, 1: 0}, until_us=here.now_us() + S // 5))
-    assert {"did": "drain", "missing": {0: 3}} == answered(consumer)
+    assert {"did": "drain", "positions": dict.fromkeys(range(4), 0)} == answered(consumer)
     consumer.close()
 
 
@@ -144,7 +162,7 @@ def test_from_latest_starts_at_the_end(here: Bench) -> None:
         for number in range(4)
     }
     consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
-    assert {"did": "drain", "missing": {}} == answered(consumer)
+    assert {"did": "drain", "positions": ends} == answered(consumer)
     consumer.close()
     assert {1} == {row["producer_id"] for row in rows(here, "c0")}
 
@@ -187,7 +205,7 @@ def test_a_partition_error_is_an_event_and_reading_continues(here: Bench, broker
     consumer = consuming(here)
     ends = {number: sum(row["partition"] == number for row in rows(here, "p0")) for number in range(4)}
     consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
-    assert {"did": "drain", "missing": {}} == answered(consumer)
+    assert {"did": "drain", "positions": ends} == answered(consumer)
     consumer.close()
     assert "client_error" in events(here)
 

@@ -111,6 +111,31 @@ async def test_every_record_sent_is_recorded_logged_and_consumed(live_bench: Ben
     assert {line["worker"] for line in told if line["event"] == "counters"} == {"p0", "p1", "c0", "c1"}
 
 
+async def test_members_of_a_group_share_the_partitions(live_bench: Bench) -> None:
+    """Three members, with each kind of commits, deliver every record between them."""
+    bench = live_bench
+    group = {"group": bench.topic, "members": 3, "settings": {"session.timeout.ms": 6_000}}
+    members = [
+        bench.consume(worker="c1", number=1, **group),
+        bench.consume(worker="c2", number=2, commit={"every_ms": 100}, **group),
+        bench.consume(worker="c3", number=3, commit={"every_records": 10}, processing_ms=1, **group),
+    ]
+    async with Fleet([bench.produce(), *members], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await asyncio.sleep(6)  # the mock cluster, like Kafka, waits 3 s for more members
+        start_us = bench.now_us()
+        await fleet.go(start_us)
+        await run_to_the_end(fleet, bench, start_us + S)
+    convert(bench.spool, bench.outcomes)
+    read = [row for worker in ("c1", "c2", "c3") for row in rows(bench.outcomes, worker)]
+    assert {row["seq"] for row in read} == {*range(200)}  # again after a rebalance
+    assert len({row["worker"] for row in read}) >= 2
+    told = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    committed = {line["worker"] for line in told if line["event"] == "committed" and "took_us" in line}
+    assert committed <= {"c2", "c3"}
+    assert committed
+
+
 async def test_latest_reads_nothing_from_before_it_was_ready(live_bench: Bench) -> None:
     """``from: latest`` starts at the end of the log when the consumer reported ready, with and without a group."""
     bench = live_bench

@@ -22,7 +22,8 @@ def test_the_columns_are_the_public_contract() -> None:
     """Names, order and types of design.md 5.3; nobody renames a column by accident."""
     assert " ".join(SCHEMA.names) == (
         "workload arm client op producer_id seq topic topic_id partition offset group member leader_epoch broker_id "
-        "broker_rack client_rack high_watermark intended_us deadline_us sent_us done_us attempts bytes status error"
+        "broker_rack client_rack high_watermark intended_us deadline_us sent_us done_us attempts bytes status error "
+        "worker"
     )
     ints = {field.name for field in SCHEMA if field.type == pa.int32()}
     assert ints == {"producer_id", "partition", "leader_epoch", "broker_id", "attempts", "bytes"}
@@ -44,6 +45,7 @@ def test_a_produce_row_says_everything_that_is_known(bench: Bench) -> None:
         "workload": "orders",
         "arm": "baseline",
         "client": "confluent",
+        "worker": "p0",
         "op": "produce",
         "producer_id": 4,
         "seq": 0,

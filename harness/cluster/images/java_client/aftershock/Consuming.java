@@ -10,39 +10,61 @@ import java.util.Map;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Consumes records, and reports them as `poll` returns them. */
+/** Consumes records, and reports each after it was processed; commits if the worker's start order asks for it. */
 final class Consuming implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Pipe pipe;
+    private final boolean grouped;
+    private final long processingMs;
+    private final long commitEveryNanos; // 0 if commits are not due by time
+    private final int commitEveryRecords; // 0 if commits are not due by records
+    private final Map<TopicPartition, OffsetAndMetadata> processed = new HashMap<>(); // and not committed
+    private volatile boolean polls = true;
+    private int records;
+    private long committedNanos = System.nanoTime();
 
-    private Consuming(KafkaConsumer<byte[], byte[]> consumer, Pipe pipe) {
+    private Consuming(KafkaConsumer<byte[], byte[]> consumer, JsonNode told, Pipe pipe) {
         this.consumer = consumer;
         this.pipe = pipe;
+        grouped = told.hasNonNull("group");
+        processingMs = told.path("processing_ms").asLong();
+        commitEveryNanos = told.path("commit").path("every_ms").asLong() * 1_000_000;
+        commitEveryRecords = told.path("commit").path("every_records").asInt();
     }
 
     /** Run until `close`; closing the consumer commits and leaves the group. */
     static void run(JsonNode told, Pipe pipe) {
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(Settings.ofConsumer(told), plain, plain)) {
-            Consuming consuming = new Consuming(consumer, pipe);
-            Thread listener = new Thread(() -> awaitClose(pipe), "orders");
+            Consuming consuming = new Consuming(consumer, told, pipe);
+            Thread listener = new Thread(consuming::awaitClose, "orders");
             listener.start();
             Traffic.watch(consumer::metrics, pipe);
             consuming.begin(told);
             while (listener.isAlive()) {
-                consumer.poll(POLL).forEach(consuming::report);
+                if (consuming.polls) {
+                    consumer.poll(POLL).forEach(consuming::process);
+                    consuming.commitIfDue();
+                } else {
+                    pause(POLL.toMillis());
+                }
             }
         }
     }
 
-    private static void awaitClose(Pipe pipe) {
+    private void awaitClose() {
         try {
-            while (pipe.next() != null) {}
+            for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
+                polls = !order.get("do").asText().equals("stop_polling");
+            }
         } catch (IOException | InterruptedException error) {
             throw new IllegalStateException(error); // unreadable input ends the loop, as `close` does
         }
@@ -52,6 +74,9 @@ final class Consuming implements ConsumerRebalanceListener {
         String topic = told.get("topic").asText();
         if (told.hasNonNull("group")) {
             consumer.subscribe(List.of(topic), this);
+            if (told.path("members").asInt() > 1) {
+                pipe.say("ready", "accepts", List.of("stop_polling")); // a member of several may get no partitions
+            }
             return;
         }
         Map<TopicPartition, Long> starts = new HashMap<>();
@@ -68,17 +93,92 @@ final class Consuming implements ConsumerRebalanceListener {
     }
 
     private void assigned(Collection<TopicPartition> partitions, String member) {
-        pipe.say("assigned", "partitions", numbers(partitions), "member", member);
-        pipe.say("ready");
+        pipe.say("assigned", "partitions", numbers(partitions), "member", member, "epoch", epoch());
+        pipe.say("ready", "accepts", List.of("stop_polling"));
     }
 
     @Override
     public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-        pipe.say("revoked", "partitions", numbers(partitions));
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>(processed);
+        offsets.keySet().retainAll(partitions);
+        processed.keySet().removeAll(partitions);
+        if (!offsets.isEmpty()) {
+            long began = System.nanoTime();
+            int epoch = epoch();
+            try {
+                consumer.commitSync(offsets);
+                committed(offsets, began, epoch);
+            } catch (KafkaException error) {
+                failed(error);
+            }
+        }
+        pipe.say("revoked", "partitions", numbers(partitions), "epoch", epoch());
+    }
+
+    @Override
+    public void onPartitionsLost(Collection<TopicPartition> partitions) {
+        processed.keySet().removeAll(partitions);
+        pipe.say("lost", "partitions", numbers(partitions), "epoch", epoch());
     }
 
     private static List<Integer> numbers(Collection<TopicPartition> partitions) {
         return partitions.stream().map(TopicPartition::partition).toList();
+    }
+
+    /** The member epoch, or the generation of a classic group; -1 without a group. */
+    private int epoch() {
+        return grouped ? consumer.groupMetadata().generationId() : -1;
+    }
+
+    private void process(ConsumerRecord<byte[], byte[]> record) {
+        pause(processingMs);
+        report(record);
+        if (commitEveryNanos > 0 || commitEveryRecords > 0) {
+            processed.put(
+                    new TopicPartition(record.topic(), record.partition()),
+                    new OffsetAndMetadata(record.offset() + 1, record.leaderEpoch(), ""));
+            records++;
+            commitIfDue();
+        }
+    }
+
+    private static void pause(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException error) {
+            throw new InterruptException(error);
+        }
+    }
+
+    private void commitIfDue() {
+        long now = System.nanoTime();
+        boolean late = commitEveryNanos > 0 && now - committedNanos >= commitEveryNanos;
+        boolean enough = commitEveryRecords > 0 && records >= commitEveryRecords;
+        if (processed.isEmpty() || !(late || enough)) {
+            return;
+        }
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>(processed);
+        int epoch = epoch();
+        processed.clear();
+        records = 0;
+        committedNanos = now;
+        consumer.commitAsync(offsets, (accepted, error) -> {
+            if (error == null) {
+                committed(accepted, now, epoch);
+            } else {
+                failed(error);
+            }
+        });
+    }
+
+    private void committed(Map<TopicPartition, OffsetAndMetadata> offsets, long began, int epoch) {
+        Map<String, Long> numbers = new HashMap<>();
+        offsets.forEach((place, offset) -> numbers.put(String.valueOf(place.partition()), offset.offset()));
+        pipe.say("committed", "offsets", numbers, "took_us", (System.nanoTime() - began) / 1_000, "epoch", epoch);
+    }
+
+    private void failed(Exception error) {
+        pipe.say("error", "error", Failure.nameOf(error), "detail", String.valueOf(error.getMessage()));
     }
 
     private void report(ConsumerRecord<byte[], byte[]> record) {

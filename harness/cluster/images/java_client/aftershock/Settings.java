@@ -6,6 +6,10 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
+import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.clients.consumer.RoundRobinAssignor;
+import org.apache.kafka.clients.consumer.StickyAssignor;
 import org.apache.kafka.clients.producer.ProducerConfig;
 
 /** The worker's settings as Kafka's properties. An arm's settings are for all its ops; each op selects its own. */
@@ -13,6 +17,12 @@ final class Settings {
     static final String SHARE = "share"; // the only setting that is not Kafka's
     private static final int REQUEST_TIMEOUT_MS = 30_000; // Kafka's default
     private static final int REQUEST_TIMEOUT_MIN_MS = 2_000; // a fetch without records takes half a second
+
+    private static final Map<String, String> ASSIGNORS = Map.of(
+            "range", RangeAssignor.class.getName(),
+            "roundrobin", RoundRobinAssignor.class.getName(),
+            "sticky", StickyAssignor.class.getName(),
+            "cooperative-sticky", CooperativeStickyAssignor.class.getName());
 
     private Settings() {}
 
@@ -39,7 +49,21 @@ final class Settings {
         if (told.hasNonNull("client_rack")) {
             config.put("client.rack", told.get("client_rack").asText());
         }
-        config.put("enable.auto.commit", member);
+        if (told.hasNonNull("instance_id")) {
+            config.put("group.instance.id", told.get("instance_id").asText());
+        }
+        if (told.hasNonNull("group_protocol")) {
+            config.put("group.protocol", told.get("group_protocol").asText());
+        }
+        if (told.hasNonNull("assignor")) {
+            String assignor = told.get("assignor").asText();
+            if (told.get("group_protocol").asText().equals("consumer")) {
+                config.put("group.remote.assignor", assignor);
+            } else {
+                config.put("partition.assignment.strategy", ASSIGNORS.get(assignor));
+            }
+        }
+        config.put("enable.auto.commit", member && !told.hasNonNull("commit"));
         config.put("auto.offset.reset", told.get("from").asText());
         return with(told, config, ConsumerConfig.configNames());
     }

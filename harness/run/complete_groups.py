@@ -1,0 +1,38 @@
+"""Wait at the start of a run until the consumer groups of several members are complete."""
+
+from collections.abc import Iterable
+
+from aftershock.errors import FaultError, WorkloadError
+from aftershock.faults.runtime.record import Clock
+from aftershock.faults.runtime.waiting import wait_until
+from aftershock.faults.runtime.world import ClientControl
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment
+
+DEADLINE_MS = 60_000
+
+
+async def complete_groups(clients: Iterable[Assignment], world: ClientControl, clock: Clock) -> None:
+    """Wait until each group of several members has all its members, and they own all partitions.
+
+    The coordinators are asked, because a member without a partition can't tell whether the group is complete. Raises
+    WorkloadError after ``DEADLINE_MS``.
+    """
+    groups: dict[str, list[ConsumeAssignment]] = {}
+    for client in clients:
+        if isinstance(client, ConsumeAssignment) and client.group and client.members > 1 and not client.reserve:
+            groups.setdefault(client.group, []).append(client)
+
+    async def missing() -> str | None:
+        for group, members in groups.items():
+            present = await world.group_members(members[0].worker)
+            if absent := sorted({member.worker for member in members} - {member.client for member in present}):
+                return f"{len(absent)} of {len(members)} members of the group {group} are missing, {absent[0]} first"
+            owned = sum(len(member.partitions) for member in present)
+            if owned < members[0].partitions:
+                return f"the members of the group {group} own {owned} of {members[0].partitions} partitions"
+        return None
+
+    try:
+        await wait_until(missing, clock, DEADLINE_MS)
+    except FaultError as error:
+        raise WorkloadError(f"{error}; look at the logs of the group's members, logs/<client>.log") from error

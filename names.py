@@ -1,0 +1,30 @@
+"""Names of a run's client processes (workers), by which the journal, the events and the outcomes refer to them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_SIGN, _INT = 1 << 31, 1 << 32
+
+
+def worker_names(workload: str, arm: str, op: str, count: int = 1) -> tuple[str, ...]:
+    """Return the names of an arm's ``count`` workers of an operation, numbered from 1 if there are several."""
+    name = f"{workload}-{arm}-{op}"
+    return (name,) if count == 1 else tuple(f"{name}-{number}" for number in range(1, count + 1))
+
+
+def consumer_names(workload: str, arm: str, consume: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of an arm's consumers, those in reserve last; ``consume`` is the timeline's section."""
+    reserve = consume.get("reserve") or {}
+    return worker_names(workload, arm, "consume", consume.get("members", 1) + reserve.get(arm, 0))
+
+
+def offsets_partition(group: str, partitions: int) -> int:
+    """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group with an ASCII name.
+
+    Kafka takes Java's ``String.hashCode`` of the group's name, made positive (``GroupMetadataManager.partitionFor``).
+    """
+    hashed = 0
+    for letter in group:
+        hashed = (31 * hashed + ord(letter)) % _INT
+    signed = hashed - _INT if hashed >= _SIGN else hashed
+    return 0 if signed == -_SIGN else abs(signed) % partitions
