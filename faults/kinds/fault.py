@@ -19,17 +19,19 @@ from aftershock.faults.plan.units import Duration
 from aftershock.faults.plan.workloads import Topic, Workload
 from aftershock.faults.runtime.record import NOTHING, Clock, Targets, Undo, Witness
 from aftershock.faults.runtime.world import World
+from aftershock.faults.targets import clients
 from aftershock.faults.targets.roles import needs_draw, parse
 
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
-Impact = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
+Impact = Literal["nodes", "one node", "links", "moments", "leaders", "members", "unknown"]
 """What a fault makes unavailable while it lasts; the obligations of clients are derived from the impact.
 
 ``nodes``: the brokers serve no client, and the heal ends when they are in every ISR; ``one node``: one broker at a time
 serves no client; ``links``: no data crosses the links; ``moments``: data crosses the links, late by a second at most;
-``leaders``: the topics get other leaders among the same replicas; ``unknown``: clients have no obligation wherever the
+``leaders``: the topics get other leaders among the same replicas; ``members``: the client processes serve no partition
+of their groups, and the groups' other members take over; ``unknown``: clients have no obligation wherever the
 fault acts.
 """
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
@@ -181,9 +183,12 @@ class Fault(BaseModel, ABC):
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw the fault's random choices, by default a number for each role ``any broker``, to select the broker."""
+        """Draw the fault's random choices, by default a number for each ``any broker`` and ``any member`` it names."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
-        return {"any." + ".".join(path): source.random() for path in random_roles}
+        draws = {"any." + ".".join(path): source.random() for path in random_roles}
+        if any(clients.parse(text).drawn for text in self.clients().values()):
+            draws["client"] = source.random()
+        return draws
 
     def roles(self) -> dict[FieldPath, str]:
         """Return the broker roles that the fault names, by field path; by default, the role in the field ``broker``."""

@@ -75,8 +75,13 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             await _roll_back(args, world, clock)
         case "start_clients":
             await _await_all(world.start_client(worker) for worker in args["clients"])
+        case "leave_clients":
+            running = [client.name for client in await world.clients() if client.state != "exited"]
+            await _await_all(world.leave_client(worker) for worker in args["clients"] if worker in running)
         case "resume_clients":
             await _await_all(world.resume_client(worker) for worker in args["clients"])
+        case "resume_polling":
+            await _await_all(world.resume_polling(worker) for worker in args["clients"])
         case "remove_rules":
             await _await_all(world.remove_rule(name) for name in args["rules"])
         case "all_of":

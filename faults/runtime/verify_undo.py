@@ -62,11 +62,8 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:
                 return not_running
             remaining = {args["log_dir"]} & await world.offline_log_dirs(BrokerId(args["broker"]))
             sentence = f"the log directory {{}} of node {args['broker']} is offline"
-        case "start_clients" | "resume_clients":
-            # Clients of a run that has ended no longer exist and need no restoring.
-            clients = [client for client in await world.clients() if client.name in args["clients"]]
-            remaining = {client.name for client in clients if client.state != "running"}
-            sentence = "the client {} does not run"
+        case "start_clients" | "resume_clients" | "leave_clients" | "resume_polling":
+            return await _clients_differ(undo, world)
         case "remove_rules":
             remaining = set(args["rules"]) & (await world.rules()).keys()
             sentence = "the rule {} is still in force in the wire proxy"
@@ -76,6 +73,18 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:
         case "nothing":
             return None
     return sentence.format(min(remaining)) if remaining else None
+
+
+async def _clients_differ(undo: Undo, world: World) -> str | None:
+    # clients of a run that has ended no longer exist and need no restoring
+    states = {client.name: client.state for client in await world.clients() if client.name in undo.args["clients"]}
+    if undo.verb == "resume_polling":
+        beats = {client: await world.last_heartbeat(client) for client in states}
+        silent = (client for client, beat in beats.items() if beat and not beat.polls)
+        return next((f"the client {client} does not poll" for client in silent), None)
+    wanted = "exited" if undo.verb == "leave_clients" else "running"
+    others = (client for client, state in states.items() if state != wanted)
+    return next((f"the client {client} is not {wanted}" for client in others), None)
 
 
 async def _not_running(nodes: Sequence[int], world: World) -> str | None:

@@ -14,6 +14,7 @@ from aftershock.faults.targets.values import (
     BrokerState,
     ClientProcess,
     Exchange,
+    GroupMember,
     Heartbeat,
     Limits,
     Link,
@@ -155,6 +156,12 @@ class Administered(Protocol):
 
     async def coordinator(self, group: str) -> BrokerId: ...
 
+    async def group_offsets(self, group: str) -> Mapping[TopicPartition, int]:
+        """Return the offsets that a group has committed."""
+
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete committed offsets; raise AdminError if a member of the group subscribes to their topic."""
+
     async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
         """Return the registered, unfenced brokers by the metadata of any broker that is not in ``excluding``."""
 
@@ -222,16 +229,27 @@ class ClientControl(Protocol):
         """Send SIGKILL to a client process and its children; return when they are dead."""
 
     async def start_client(self, worker: str) -> None:
-        """Start a killed client process at the current point of its send schedule."""
+        """Start a killed client process at the current point of its send schedule, or a member in reserve."""
+
+    async def leave_client(self, worker: str) -> None:
+        """Let a client commit, leave its group, close and exit; return when its process has ended."""
 
     async def pause_client(self, worker: str) -> None: ...
     async def resume_client(self, worker: str) -> None: ...
+
+    async def stop_polling(self, worker: str) -> None:
+        """Let a consumer process no further records, while its client library goes on in the background."""
+
+    async def resume_polling(self, worker: str) -> None: ...
 
     async def last_heartbeat(self, worker: str) -> Heartbeat | None:
         """Return a client process's last status report, read from shared memory; None before the first report."""
 
     async def in_group(self, worker: str) -> bool | None:
         """Return True if the group coordinator counts the client as a member; None for a client without a group."""
+
+    async def group_members(self, worker: str) -> Sequence[GroupMember]:
+        """Return all members of the client's consumer group; empty for a client without a group."""
 
     async def connections(self, worker: str) -> frozenset[str]:
         """Read a client process's established TCP connections; raise FaultError if the kernel refuses."""

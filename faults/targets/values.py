@@ -107,16 +107,23 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Status report of a client process; ``ok`` counts successes, ``late_us`` is the p99 of the send schedule's lag."""
+    """Status report of a client process; ``ok`` counts successes, ``late_us`` is the p99 of the send schedule's lag.
+
+    ``polls`` is False while a fault keeps a consumer from polling.
+    """
 
     t_us: int
     ok: int
     late_us: int
+    polls: bool = True
 
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """A client process (worker), which performs one operation of one arm of a workload."""
+    """A client process (worker), which performs one operation of one arm of a workload.
+
+    ``number`` counts the workers of an operation from 1. A worker in ``reserve`` runs only if a fault has started it.
+    """
 
     name: str
     workload: str
@@ -124,6 +131,21 @@ class ClientProcess:
     op: Literal["produce", "consume", "commit"]
     rack: str
     state: ClientState
+    number: int = 1
+    reserve: bool = False
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """Member of a consumer group as the group's coordinator describes it; ``client`` is the member's ``client.id``.
+
+    ``epoch`` is the member epoch (KIP-848), None in a classic group.
+    """
+
+    client: str
+    id: str
+    epoch: int | None
+    partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)

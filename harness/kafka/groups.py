@@ -7,6 +7,7 @@ Fetch request with a wrong epoch only returns an error, whose code shows whether
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from struct import unpack_from
 from typing import Any, cast
 
 from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
@@ -17,12 +18,14 @@ from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.request import FetchRequest
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.offset_delete.v0 import request as offset_delete
+from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.static.primitive import i32Timedelta
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
-from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.kafka.admin import Admin, message
+from aftershock.faults.targets.values import BrokerId, GroupMember, TopicPartition
+from aftershock.harness.kafka.admin import Admin, by_topic, message, raise_for
 
 _LEAVE_EPOCH = -1  # member epoch of a leaving member (KIP-848)
 _FINAL_EPOCH = -1  # a full request without a new session
@@ -86,11 +89,82 @@ def remove_members(
         admin.ask(leave, only=coordinator)
 
 
-def member_clients(admin: Admin, group: str) -> frozenset[str]:
-    """Return the client ids of a group's members; empty if the broker does not know the group."""
+def members(admin: Admin, group: str) -> tuple[GroupMember, ...]:
+    """Return the members of a group with their assigned partitions; empty if the broker does not know the group."""
     coordinator = admin.coordinator(group)
-    described = _describe(admin, coordinator, group, groups(admin, coordinator).get(group))
-    return frozenset(member.client_id for item in described for member in item.members)
+    kind = groups(admin, coordinator).get(group)
+    described = [member for item in _describe(admin, coordinator, group, kind) for member in item.members]
+    if kind == "consumer":
+        return tuple(
+            GroupMember(
+                member.client_id,
+                member.member_id,
+                member.member_epoch,
+                frozenset((t.topic_name, p) for t in member.assignment.topic_partitions for p in t.partitions),
+            )
+            for member in described
+        )
+    return tuple(
+        GroupMember(member.client_id, member.member_id, None, classic_assignment(member.member_assignment))
+        for member in described
+    )
+
+
+def committed_offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    """Return the offsets that a group has committed."""
+    group_request = message(
+        offset_fetch.OffsetFetchRequestGroup, group_id=group, member_id=None, member_epoch=-1, topics=None
+    )
+    request = message(offset_fetch.OffsetFetchRequest, groups=(group_request,), require_stable=False)
+    (answer,) = admin.ask(request, only=admin.coordinator(group)).groups
+    raise_for(answer.error_code, f"read the committed offsets of the group {group}")
+    return {
+        (topic.name, part.partition_index): part.committed_offset
+        for topic in answer.topics
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def delete_offsets(admin: Admin, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Delete committed offsets of a group (KIP-496); raise AdminError if a member subscribes to their topic."""
+    topics = tuple(
+        message(
+            offset_delete.OffsetDeleteRequestTopic,
+            name=topic,
+            partitions=tuple(
+                message(offset_delete.OffsetDeleteRequestPartition, partition_index=number) for number in numbers
+            ),
+        )
+        for topic, numbers in by_topic(partitions)
+    )
+    request = message(offset_delete.OffsetDeleteRequest, group_id=group, topics=topics)
+    answer = admin.ask(request, only=admin.coordinator(group))
+    raise_for(answer.error_code, f"delete the committed offsets of the group {group}")
+    for topic in answer.topics:
+        for part in topic.partitions:
+            what = f"delete the committed offset of {topic.name}/{part.partition_index} of the group {group}"
+            raise_for(part.error_code, f"{what}, whose members must have left")
+
+
+def classic_assignment(content: bytes) -> frozenset[TopicPartition]:
+    """Parse the assignment that the leader of a classic group made (``ConsumerProtocolAssignment`` of Kafka).
+
+    The content is a version, an array of topics, each with its name and an array of partition numbers, and user data;
+    it is empty while the group rebalances.
+    """
+    partitions: set[TopicPartition] = set()
+    if not content:
+        return frozenset()
+    (topics,), place = unpack_from(">i", content, 2), 6
+    for _ in range(topics):
+        (length,) = unpack_from(">h", content, place)
+        topic = content[place + 2 : place + 2 + length].decode()
+        (count,) = unpack_from(">i", content, place + 2 + length)
+        numbers = unpack_from(f">{count}i", content, place + 6 + length)
+        partitions |= {(topic, number) for number in numbers}
+        place += 6 + length + 4 * count
+    return frozenset(partitions)
 
 
 def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None) -> Sequence[Any]:

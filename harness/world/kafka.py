@@ -1,9 +1,9 @@
 """Operations for faults on Kafka itself, over listeners that faults never touch, and on a run's client processes."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from aftershock.faults.targets.values import BrokerId, Heartbeat, Quorum, TopicPartition
+from aftershock.faults.targets.values import BrokerId, GroupMember, Heartbeat, Quorum, TopicPartition
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka import admin, groups, replicas, settings
 from aftershock.harness.kafka.admin import Admin
@@ -34,6 +34,8 @@ class KafkaWorld:
     close_fetch_session = delegate(_ADMIN, groups.close)
     fetch_session_is_open = delegate(_ADMIN, groups.is_open)
     coordinator = delegate(_ADMIN, Admin.coordinator)
+    group_offsets = delegate(_ADMIN, groups.committed_offsets)
+    delete_group_offsets = delegate(_ADMIN, groups.delete_offsets)
 
     async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
         await asyncio.to_thread(self._cluster.admin.reassign, dict.fromkeys(partitions))
@@ -69,8 +71,11 @@ class ClientsWorld:
     clients = delegate(_CLIENTS, ClientProcesses.members)
     kill_client = delegate(_CLIENTS, ClientProcesses.kill)
     start_client = delegate(_CLIENTS, ClientProcesses.release)
+    leave_client = delegate(_CLIENTS, ClientProcesses.leave)
     pause_client = delegate(_CLIENTS, ClientProcesses.pause)
     resume_client = delegate(_CLIENTS, ClientProcesses.resume)
+    stop_polling = delegate(_CLIENTS, ClientProcesses.stop_polling)
+    resume_polling = delegate(_CLIENTS, ClientProcesses.resume_polling)
     connections = delegate(_CLIENTS, ClientProcesses.connections)
     disconnect_client = delegate(_CLIENTS, ClientProcesses.disconnect)
     fetch_sessions = delegate(_CLIENTS, ClientProcesses.fetch_sessions)
@@ -81,7 +86,11 @@ class ClientsWorld:
 
     async def in_group(self, worker: str) -> bool | None:
         """True if a client process is a member of its consumer group; None if the client has no group."""
-        group = await asyncio.to_thread(self._clients.group, worker)
-        if group is None:
+        if await asyncio.to_thread(self._clients.group, worker) is None:
             return None
-        return worker in await asyncio.to_thread(groups.member_clients, self._cluster.admin, group)
+        return any(member.client == worker for member in await self.group_members(worker))
+
+    async def group_members(self, worker: str) -> Sequence[GroupMember]:
+        """Return all members of the client's consumer group; empty for a client without a group."""
+        group = await asyncio.to_thread(self._clients.group, worker)
+        return () if group is None else await asyncio.to_thread(groups.members, self._cluster.admin, group)

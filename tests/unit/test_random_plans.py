@@ -34,8 +34,8 @@ FRAME = {
         {
             "name": "orders",
             "produce": {"topic": "orders", "rate": "60/s"},
-            "consume": {"topic": "orders", "group": "readers"},
-            "arms": {"baseline": {"settings": {"session.timeout.ms": 6000}}},
+            "consume": {"topic": "orders", "group": "readers", "members": 3},
+            "arms": {"baseline": {"settings": {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}}},
         }
     ],
     "timing": {"steady": "1s", "fault": "2s", "recovery": "1s"},

@@ -5,12 +5,13 @@ engine's state) and the missing heartbeat, which a running worker process writes
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
+    Draws,
     ExclusiveResource,
     Fault,
     ForRule,
@@ -20,7 +21,7 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
-from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
+from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients, with_op
 from aftershock.faults.targets.values import ClientState, Heartbeat
 
 CLIENT_RETURN_DEADLINE_MS = 90_000  # a killed consumer gets its partitions when its old member's session times out
@@ -39,6 +40,9 @@ class DownInjection(Injection):
     down: ClassVar[ClientState]
     verb: ClassVar[Verb]
 
+    members: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Clients that their group's coordinator listed before the fault."""
+
     def __post_init__(self) -> None:
         self.undo = Undo(self.verb, {"clients": list(self.targets.clients)})
 
@@ -46,7 +50,9 @@ class DownInjection(Injection):
     async def put_down(self, client: str) -> None: ...
 
     async def inject(self) -> None:
-        for client in self.targets.clients:
+        clients, world = self.targets.clients, self.context.world
+        self.members = frozenset([client for client in clients if await world.in_group(client)])
+        for client in clients:
             await run_to_completion(self.put_down(client))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -77,11 +83,13 @@ class DownInjection(Injection):
             raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
-        """Return None once all clients run, write heartbeats and are on schedule, else the first missing condition."""
+        """Return None once all clients run, are in their groups and on schedule, else the first missing condition."""
         states = await self._states()
         for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":
                 return f"the client {client} is {states.get(client, 'gone')}"
+            if client in self.members and not await self.context.world.in_group(client):
+                return f"the client {client} has not joined its group again"
             if heartbeat is None or heartbeat.t_us <= since_us:
                 return f"the client {client} has written no heartbeat since the heal"
             if heartbeat.late_us > LATE_US_MAX:
@@ -111,8 +119,8 @@ class ClientFault(Fault):
     def clients(self) -> dict[tuple[str, ...], str]:
         return {("client",): self.client_text}
 
-    async def target_clients(self, context: InjectionContext) -> Targets:
-        clients = select_clients(self.selector, await context.world.clients())
+    async def target_clients(self, context: InjectionContext, draws: Draws) -> Targets:
+        clients = await select_clients(self.client_text, context.world, draws)
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
             raise FaultError(
@@ -128,4 +136,4 @@ class ClientFault(Fault):
     @property
     def client_text(self) -> str:
         """The selector of the fault's clients as plans write it, such as ``orders/baseline``."""
-        return f"{self.client} {self.op}" if self.op else self.client
+        return with_op(self.client, self.op)

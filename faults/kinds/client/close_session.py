@@ -15,7 +15,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, Draws, Fault, FieldPath, Injection, InjectionContext, Report
 from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
-from aftershock.faults.targets.clients import ClientText
+from aftershock.faults.targets.clients import ClientText, select_clients
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId
 
@@ -76,12 +76,8 @@ class CloseSession(Fault):
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         world = context.world
         broker = None if self.broker is None else await resolve(self.broker, world, draws, "broker")
-        clients = await world.clients() if self.client else ()
-        consumers = tuple(
-            client.name
-            for client in clients
-            if client.op == "consume" and self.client in (client.arm, f"{client.workload}/{client.arm}")
-        )
+        clients = await select_clients(self.client, world, draws) if self.client else ()
+        consumers = tuple(client.name for client in clients if client.op == "consume")
         sessions = [session for name in consumers for session in (await world.fetch_sessions(name)).items()]
         sessions += [(broker, self.session)] if broker is not None and self.session is not None else []
         on_broker = [(node, session) for node, session in sessions if broker in (None, node)]

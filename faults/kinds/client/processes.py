@@ -22,14 +22,36 @@ from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.client.base import ClientFault, DownInjection
-from aftershock.faults.kinds.fault import Band, Draws, Injection, InjectionContext, PlanContext, Report
+from aftershock.faults.kinds.fault import Band, Draws, Impact, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
-from aftershock.faults.targets.clients import Op, session_timeouts
+from aftershock.faults.targets.clients import Op, Selector
 
 LONG_WAIT_MS = 15_000
+SESSION_TIMEOUT_DEFAULT_MS = 45_000
+
+
+def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[str, int]]:
+    """Yield ``workload/arm`` and the session timeout in ms of each selected consumer that is a member of a group.
+
+    The session timeout is the client's ``session.timeout.ms`` in a classic group, and the broker setting
+    ``group.consumer.session.timeout.ms`` in a KIP-848 group, 45 s by default (KIP-735). Without ``protocol`` in the
+    plan, reference clients form KIP-848 groups, and other clients the groups that ``group.protocol`` names.
+    """
+    for workload in plan.workloads.values():
+        consume = workload.consume
+        for name, arm in workload.arms.items():
+            if consume is None or consume.group is None or not selector.matches(workload.name, name, "consume"):
+                continue
+            setting: object = arm.settings.get("session.timeout.ms")
+            default = "consumer" if arm.client == "reference" else "classic"
+            if str(consume.protocol or arm.settings.get("group.protocol", default)).lower() == "consumer":
+                cluster_config = plan.cluster.config if plan.cluster else {}
+                setting = cluster_config.get("group.consumer.session.timeout.ms")
+            timeout_ms = int(str(setting)) if str(setting).isdecimal() else SESSION_TIMEOUT_DEFAULT_MS
+            yield f"{workload.name}/{name}", timeout_ms
 
 
 class KillClientInjection(DownInjection):
@@ -50,8 +72,11 @@ class KillClient(ClientFault):
 
     kind: Literal["kill_client"] = "kill_client"
 
-    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        return KillClientInjection(context, await self.target_clients(context))
+    def impact(self) -> Impact:
+        return "members"
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        return KillClientInjection(context, await self.target_clients(context, draws))
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         for arm, session_ms in session_timeouts(self.selector, plan):
@@ -82,8 +107,11 @@ class PauseClient(ClientFault):
 
     kind: Literal["pause_client"] = "pause_client"
 
-    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        return PauseClientInjection(context, await self.target_clients(context))
+    def impact(self) -> Impact:
+        return "members"
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        return PauseClientInjection(context, await self.target_clients(context, draws))
 
 
 class ZombieInjection(PauseClientInjection):
@@ -99,12 +127,6 @@ class ZombieInjection(PauseClientInjection):
         what = "consumers that their group's coordinator has expelled from the group"
         report(Witness(what, count, expelled, "clients", count, ok=expelled == count))
 
-    async def missing(self, since_us: int) -> str | None:
-        for client in self.targets.clients:
-            if not await self.context.world.in_group(client):
-                return f"the client {client} has not joined its group again"
-        return await super().missing(since_us)
-
 
 class Zombie(ClientFault):
     """Pause an arm's consumers until their group has expelled them, and resume the consumers."""
@@ -117,8 +139,11 @@ class Zombie(ClientFault):
     kind: Literal["zombie"] = "zombie"
     op: Op | None = "consume"
 
-    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        targets = await self.target_clients(context)
+    def impact(self) -> Impact:
+        return "members"
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        targets = await self.target_clients(context, draws)
         for client in targets.clients:
             if not await context.world.in_group(client):
                 raise FaultError(f"the client {client} is a member of no group; start the fault after it has joined")
@@ -172,8 +197,8 @@ class DisconnectClient(ClientFault):
 
     kind: Literal["disconnect_client"] = "disconnect_client"
 
-    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        targets = await self.target_clients(context)
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        targets = await self.target_clients(context, draws)
         before = {client: await context.world.connections(client) for client in targets.clients}
         for client, connections in before.items():
             if not connections:

@@ -29,7 +29,7 @@ from aftershock.faults.kinds.fault import (
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
-from aftershock.faults.targets.clients import ClientText, Op, parse, select_clients
+from aftershock.faults.targets.clients import ClientText, Op, select_clients, with_op
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import API_KEYS
 from aftershock.faults.wire_proxy.probe import PROBED, names_topics
@@ -212,7 +212,7 @@ class TamperFault(Fault):
         """
 
     def clients(self) -> dict[FieldPath, str]:
-        return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
+        return {("client",): with_op(self.client, self.op)} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Draw the fault's random choices, including a digit for each request, 1 if the rule applies to the request."""
@@ -242,8 +242,8 @@ class TamperFault(Fault):
             rule |= {"topic": self.topic, "topic_id": ids[self.topic]}
         clients = [self.client_id] if self.client_id else []
         if self.client is not None:
-            selector = parse(next(iter(self.clients().values())))
-            clients = [worker.name for worker in select_clients(selector, await world.clients())]
+            text = next(iter(self.clients().values()))
+            clients = [worker.name for worker in await select_clients(text, world, draws)]
         rule |= {"clients": clients, "nth": self.nth}
         rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.rule_action(draws)}
         document = rule_from(rule).as_json()

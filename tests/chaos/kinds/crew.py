@@ -17,6 +17,8 @@ from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.assignments import java_command, label_worker
 from aftershock.harness.run.client_processes import spool_for
+from aftershock.harness.run.complete_groups import complete_groups
+from aftershock.names import worker_names
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.fleet import Fleet
@@ -31,6 +33,8 @@ SESSION_MS = 6_000
 _PROGRAM = Path(__file__).parents[3] / "docs" / "examples" / "exec_client.py"
 _READY_S = 60.0
 _FLOWING = 30
+_REST_S = 3.0
+"""Time in which a group delivers the last records."""
 
 
 @dataclass
@@ -47,8 +51,9 @@ class Work:
 
 @asynccontextmanager
 async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]:
-    """Run an arm for each of these clients, sending and reading, until the block ends; enter it when all records
-    flow.
+    """Run an arm for each of these clients, sending and reading, until the block ends; enter it when all records flow.
+
+    ``confluent`` has one consumer, ``confluent:3`` a group of three and a fourth member in reserve.
     """
     work = Work()
     if not clients:
@@ -57,16 +62,19 @@ async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]
     spool = spool_for(stand.cluster.run_id, stand.home)
     (stand.home / "events.jsonl").write_text("")
     crew = [
-        *(assignment for client in clients for assignment in _arm(stand, spool.path, client, client)),
+        *(assignment for client in clients for assignment in _arm(stand, spool.path, *client.split(":"))),
         _spared(stand, spool.path),
     ]
     try:
         async with Fleet(crew, stand.home / "logs") as fleet:
             await fleet.start(_READY_S)
+            await complete_groups(crew, stand.world, stand.clock)
             await fleet.go(stand.clock.now_us())
             await asyncio.to_thread(_await_flow, fleet)
             yield work
             await fleet.stop(stand.clock.now_us())
+            if any(":" in client for client in clients):
+                await asyncio.sleep(_REST_S)
             await fleet.quit()
     finally:
         spool.salvage()
@@ -76,13 +84,17 @@ async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]
     work.events += [json.loads(line) for line in (stand.home / "events.jsonl").read_text().splitlines()]
 
 
-def _arm(stand: "Stand", spool: Path, client: str, arm: str) -> list[Assignment]:
-    """Return producer and consumer; the consumer has its own group with a short session timeout."""
-    common = _common(stand, spool, client, arm)
+def _arm(stand: "Stand", spool: Path, client: str, members: str = "") -> list[Assignment]:
+    """Return producer and consumers; the consumers have their own group with short timeouts."""
+    common, count = _common(stand, spool, client, client), int(members) + 1 if members else 1
+    group = {"group": f"crew-{client}", "from_": "latest", "members": count}
     return [
-        ProduceAssignment.model_validate(_of(common, client, f"crew-{arm}-produce") | _LOAD | {"producer_id": 0}),
-        ConsumeAssignment.model_validate(
-            _of(common, client, f"crew-{arm}-consume") | {"group": f"crew-{arm}", "from_": "latest"}
+        ProduceAssignment.model_validate(_of(common, client, f"crew-{client}-produce") | _LOAD | {"producer_id": 0}),
+        *(
+            ConsumeAssignment.model_validate(
+                _of(common, client, worker) | group | {"number": number, "reserve": 1 < count == number}
+            )
+            for number, worker in enumerate(worker_names("crew", client, "consume", count), 1)
         ),
     ]
 
@@ -92,7 +104,15 @@ def _spared(stand: "Stand", spool: Path) -> Assignment:
     return ProduceAssignment.model_validate({**common, "worker": f"crew-{SPARED}-produce", **_LOAD, "producer_id": 1})
 
 
-_LOAD = {"rate_per_s": RATE_PER_S, "record_size_min": 100, "record_size_max": 100, "deadline_ms": 20_000, "seed": 7}
+# with keys, the records of a few seconds are for every partition
+_LOAD = {
+    "rate_per_s": RATE_PER_S,
+    "keys": 200,
+    "record_size_min": 100,
+    "record_size_max": 100,
+    "deadline_ms": 20_000,
+    "seed": 7,
+}
 
 
 def _common(stand: "Stand", spool: Path, client: str, arm: str) -> dict[str, Any]:
@@ -107,7 +127,8 @@ def _common(stand: "Stand", spool: Path, client: str, arm: str) -> dict[str, Any
         "partitions": PARTITIONS,
         "bootstrap": stand.cluster.bootstrap("a"),
         "rack": "a",
-        "settings": {} if client == "reference" else {"session.timeout.ms": SESSION_MS},
+        "settings": {"max.poll.interval.ms": SESSION_MS}
+        | ({} if client == "reference" else {"session.timeout.ms": SESSION_MS}),
         "spool": spool,
         "events": stand.home / "events.jsonl",
     }

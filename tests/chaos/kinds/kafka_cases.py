@@ -270,6 +270,38 @@ class SessionCase(Case):
         return super()._said | ({"session": OPENED[0].id} if OPENED else {})
 
 
+GROUP = "cases"
+
+
+async def group_with_commits(stand: Stand) -> None:
+    """Create a topic, and commit an offset for each of its partitions in a group without members."""
+    await put(stand, "topic_of_a_group", {0: (1, 2, 3), 1: (2, 3, 1)}, 20)
+    consumer = Consumer({"bootstrap.servers": stand.cluster.bootstrap("a"), "group.id": GROUP})
+    try:
+        offsets = [TopicPartition("topic_of_a_group", number, 5 * number) for number in (0, 1)]
+        await asyncio.to_thread(consumer.commit, offsets=offsets, asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def offsets_are_gone(seen: Observation) -> None:
+    """Assert that a client finds no committed offset."""
+    assert [-1001, -1001] == [place.offset for place in committed(seen)]
+
+
+def offsets_are_served(seen: Observation) -> None:
+    """Assert that the new coordinator has the committed offsets."""
+    assert [0, 5] == [place.offset for place in committed(seen)]
+
+
+def committed(seen: Observation) -> list[TopicPartition]:
+    consumer = Consumer({"bootstrap.servers": seen.stand.cluster.bootstrap("a"), "group.id": GROUP})
+    try:
+        return consumer.committed([TopicPartition("topic_of_a_group", number) for number in (0, 1)], timeout=10)
+    finally:
+        consumer.close()
+
+
 def session_was_replaced(_: Observation) -> None:
     """Assert that the client's next fetch is refused, and that the following full fetch gets another session."""
     assert FETCH_SESSION_ID_NOT_FOUND == OPENED[0].fetch(OPENED[0].id, 2)[0]
@@ -355,5 +387,16 @@ CASES = {
             more_partitions,
             before=topic_of_two_partitions,
         )
+    ],
+    "move_coordinator": [
+        Case(f"{{kind: move_coordinator, group: {GROUP}, for: 3s}}", offsets_are_served, before=group_with_commits),
+        Case(f"{{kind: move_coordinator, group: {GROUP}}}", offsets_are_served, before=group_with_commits),
+    ],
+    "delete_group_offsets": [
+        Case(
+            f"{{kind: delete_group_offsets, group: {GROUP}, topic: topic_of_a_group}}",
+            offsets_are_gone,
+            before=group_with_commits,
+        ),
     ],
 }

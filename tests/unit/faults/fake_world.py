@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aftershock.errors import FaultError
+from aftershock.errors import AdminError, FaultError
 from aftershock.faults.runtime.record import Entry, Witness
 from aftershock.faults.targets.values import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
 from aftershock.tests.unit.faults.fakes.clients import FakeClients
@@ -103,6 +103,8 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self.updated_us: dict[str, list[int]] = {}
         self.active_controller = BrokerId(3)
         self.stuck_moves = False
+        self.offsets: dict[str, dict[TopicPartition, int]] = {}
+        self.active_groups: set[str] = set()
         self.unnoticed = False  # True until the cluster notices that a broker is gone
         self.silent_links: set[str] = set()
         self.shut: set[str] = set()
@@ -244,7 +246,19 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
 
     async def coordinator(self, group: str) -> BrokerId:
         await self._called("coordinator", group)
-        return BrokerId(2)
+        state = self._partitions.get(("__consumer_offsets", 0))
+        return state.leader if state and state.leader is not None else BrokerId(2)
+
+    async def group_offsets(self, group: str) -> Mapping[TopicPartition, int]:
+        await self._called("group_offsets", group)
+        return dict(self.offsets.get(group, {}))
+
+    async def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        await self._called("delete_group_offsets", group)
+        if group in self.active_groups:
+            raise AdminError("Kafka refuses: GROUP_SUBSCRIBED_TO_TOPIC", "GROUP_SUBSCRIBED_TO_TOPIC")
+        for place in partitions:
+            self.offsets[group].pop(place)
 
     async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
         """Return the registered brokers; a fenced broker does not receive metadata and answers with its

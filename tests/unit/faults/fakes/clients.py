@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.targets.values import ClientProcess, Heartbeat
+from aftershock.faults.targets.values import ClientProcess, GroupMember, Heartbeat
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -36,6 +36,8 @@ class FakeClients:
         self.late_us: dict[str, int] = {}
         self.open: dict[str, frozenset[str]] = {name: frozenset({f"{name} 1", f"{name} 2"}) for name in self.crew}
         self.grouped = {CONSUMER}
+        self.members: list[GroupMember] = []
+        self.stopped: set[str] = set()
         self._silent_since_us: dict[str, int] = {}
         self._ready_us: dict[str, int] = {}
 
@@ -52,6 +54,20 @@ class FakeClients:
         if self.crew[worker].state == "exited":
             self._up(worker, self.clock.now_us() + READY_US)
 
+    async def leave_client(self: "FakeWorld", worker: str) -> None:
+        await self._called("leave_client", worker)
+        self._down(worker, "exited")
+        self._silent_since_us[worker] = -2 * SESSION_US  # the group expels it at once
+
+    async def stop_polling(self: "FakeWorld", worker: str) -> None:
+        await self._called("stop_polling", worker)
+        self.stopped.add(worker)
+
+    async def resume_polling(self: "FakeWorld", worker: str) -> None:
+        await self._called("resume_polling", worker)
+        self.stopped.discard(worker)
+        self._ready_us[worker] = self.clock.now_us() + READY_US
+
     async def pause_client(self: "FakeWorld", worker: str) -> None:
         await self._called("pause_client", worker)
         self._down(worker, "paused")
@@ -66,14 +82,23 @@ class FakeClients:
         last_us = min(self.clock.now_us(), self._silent_since_us.get(worker, self.clock.now_us()))
         if last_us < self._ready_us.get(worker, 0):
             return None
-        return Heartbeat(last_us // SIGN_US * SIGN_US, last_us // SIGN_US, self.late_us.get(worker, 0))
+        polls = worker not in self.stopped
+        return Heartbeat(last_us // SIGN_US * SIGN_US, last_us // SIGN_US, self.late_us.get(worker, 0), polls)
 
     async def in_group(self: "FakeWorld", worker: str) -> bool | None:
         await self._called("in_group", worker)
         if worker not in self.grouped:
             return None
         silent_us = self.clock.now_us() - self._silent_since_us.get(worker, self.clock.now_us())
-        return silent_us <= SESSION_US and self.clock.now_us() >= self._ready_us.get(worker, 0)
+        return (
+            worker not in self.stopped
+            and silent_us <= SESSION_US
+            and self.clock.now_us() >= self._ready_us.get(worker, 0)
+        )
+
+    async def group_members(self: "FakeWorld", worker: str) -> Sequence[GroupMember]:
+        await self._called("group_members", worker)
+        return self.members
 
     async def connections(self: "FakeWorld", worker: str) -> frozenset[str]:
         await self._called("connections", worker)

@@ -88,6 +88,13 @@ def test_golden() -> None:
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 10}", "7:13: `commit`: in_flight 10 exceeds groups 9, and a group has at most one commit in flight: add groups"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 9}", "7:36: `in_flight` needs `client: reference`, but the arm `baseline` has `client: confluent`: give a rate, or change the client"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, by_coordinator: true}", "7:52: `by_coordinator` needs offsets.topic.num.partitions, which maps groups to coordinators: set it in cluster.config"),
+        ("group: readers", "members: 2", "7:14: `consume`: 2 members need a `group`, in which they share the partitions: add `group`"),
+        ("group: readers", "group: readers, assignor: range", "7:14: `consume`: `assignor` depends on the group protocol: add `protocol: consumer` or `protocol: classic`"),
+        ("group: readers", "group: readers, protocol: classic, assignor: uniform", "7:14: `consume`: the protocol classic has no assignor uniform; use range or roundrobin or sticky or cooperative-sticky"),
+        ("group: readers", "group: readers, protocol: classic, assignor: sticky", "7:75: librdkafka, the client of arm `baseline`, has no assignor sticky; use cooperative-sticky or range"),
+        ("group: readers", "group: readers, commit: {every: soon}", "7:62: `every`: commits can't be made every `soon`: write a time like 1s, `100 records`, or auto"),
+        ("group: readers", "group: readers, racks: [a, z]", "7:57: the cluster has no rack `z`; known here: a, b, c"),
+        ("group: readers", "group: readers, rack: a, racks: [b]", "7:14: `consume`: `rack` and `racks` exclude each other: keep one of them"),
         ("group: readers", "group: readers, from: start", "7:52: `from` must be 'earliest' or 'latest', got `start`"),
         ("topic: orders, group", "topic: ordres, group", "7:22: the topic `ordres` is not among the plan's `topics`; did you mean `orders`?"),
         ("partitions: 6", "partitions: 0", "3:32: `partitions` must be at least 1, got `0`"),
@@ -101,6 +108,8 @@ def test_golden() -> None:
         ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` must be 0, 1, 3 or 5, got `2`"),
         ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists the kinds"),
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be greater than 0, got `0s`"),
+        ("  []", "  - {kind: kill_client, at: 0s, for: 8s, client: baseline member 2}", "10:50: there is no consumer 2 of the arm `baseline`, which has 1"),
+        ("  []", "  - {kind: kill_client, at: 0s, for: 8s, client: member of baseline that owns orders/6}", "10:50: the topic orders has no partition 6: its partitions are 0 to 5"),
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it can't be undone: remove `for`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign fault needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 1, every: 1s}", "10:5: `every` repeats a rotation during the fault: it needs `rotate` and a longer `for`"),
@@ -126,6 +135,21 @@ def test_the_frame_is_a_good_plan() -> None:
     checked = load_plan(FRAME + "  []\n")
     assert checked.warnings == ()
     assert checked.text == FRAME + "  []\n"
+
+
+def test_a_setting_of_the_other_protocol() -> None:
+    """In groups of the consumer protocol (KIP-848) brokers determine the session timeout."""
+    text = FRAME.replace("group: readers", "group: readers, protocol: consumer") + "  []\n"
+    arms = "    arms: {baseline: {settings: {session.timeout.ms: 6000}}}\ntiming:"
+    (sentence,) = problems(text.replace("timing:", arms, 1))
+    assert "brokers set `session.timeout.ms`: set `group.consumer.session.timeout.ms` in `cluster.config`" in sentence
+
+
+def test_more_members_than_partitions() -> None:
+    """A warning says how many stay idle."""
+    checked = load_plan(FRAME.replace("group: readers", "group: readers, members: 8") + "  []\n")
+    sentence = "8 members share 6 partitions, so 2 of them get none"
+    assert [True] == [sentence in warning for warning in checked.warnings]
 
 
 def test_single_rack() -> None:

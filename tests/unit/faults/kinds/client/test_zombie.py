@@ -9,7 +9,7 @@ import pytest
 from aftershock.errors import FaultError, PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.unit.faults.conftest import FRAME
-from aftershock.tests.unit.faults.fakes.clients import CONSUMER
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER, SESSION_US
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
@@ -50,7 +50,7 @@ async def test_never_a_member_again(stage: Stage) -> None:
 
     def outside(worker: str, ready_us: int) -> None:
         up(worker, ready_us)
-        stage.world.grouped.clear()
+        stage.world._silent_since_us[worker] = -2 * SESSION_US
 
     stage.world._up = outside  # type: ignore[method-assign, assignment]
     with pytest.raises(FaultError, match="has not joined its group again"):
@@ -88,6 +88,15 @@ async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
             FRAME.replace("group: readers}", "group: readers}\n    arms: {ours: {client: reference}}")
             + "  - {at: 1s, for: 44s, kind: zombie, client: ours}\n",
             "group of `orders/ours` expels a paused consumer only after 45s",
+        ),
+        (
+            FRAME.replace(
+                "group: readers}",
+                "group: readers}\n    arms: {ours: {client: reference, settings: {group.protocol: classic, "
+                "session.timeout.ms: 7000}}}",
+            )
+            + "  - {at: 1s, for: 5s, kind: zombie, client: ours}\n",
+            "group of `orders/ours` expels a paused consumer only after 7s",
         ),
         (
             FRAME.replace(", group: readers", "") + "  - {at: 1s, for: 50s, kind: zombie, client: baseline}\n",

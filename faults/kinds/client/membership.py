@@ -1,0 +1,218 @@
+"""Faults on the members of consumer groups, namely ``join``, ``leave`` and ``evict``.
+
+``leave`` lets a member shut down as an application does that is stopped: the member commits, leaves its group and
+exits. With the heal it starts and joins again. ``join`` starts further members, which the plan's compiler holds in
+reserve; with ``for`` they leave at the heal. ``evict`` keeps a member from polling for longer than
+``max.poll.interval.ms``, after which its client library leaves the group (KIP-62); the member then continues with the
+records that it has.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictInt
+
+from aftershock.errors import FaultError
+from aftershock.faults.kinds.client.base import ClientFault, DownInjection
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    Band,
+    Draws,
+    Impact,
+    Injection,
+    InjectionContext,
+    PlanContext,
+    Report,
+)
+from aftershock.faults.plan.document import Problem
+from aftershock.faults.plan.units import format_duration
+from aftershock.faults.plan.workloads import MEMBERS_MAX
+from aftershock.faults.runtime.record import Targets, Undo, Witness
+from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
+from aftershock.faults.targets.clients import Op
+
+JOINED_DEADLINE_MS = 60_000
+
+
+class MemberFault(ClientFault):
+    """Base of faults on members of consumer groups."""
+
+    op: Op | None = "consume"
+
+    def impact(self) -> Impact:
+        return "members"
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
+        if self.op != "consume":
+            yield Problem(("op",), "only consumers are members of groups: omit `op`")
+        elif not plan.unreadable_workloads and not any(
+            workload.consume and workload.consume.group and self.selector.matches(workload.name, arm, "consume")
+            for workload in plan.workloads.values()
+            for arm in workload.arms
+        ):
+            message = f"no consumer of `{self.client}` is in a group: use an arm with `group` in `consume`"
+            yield Problem(("client",), message)
+
+
+async def group_witness(clients: tuple[str, ...], context: InjectionContext, *, present: bool) -> Witness:
+    """Return a witness that the groups' coordinators list all, or none, of the clients as members."""
+
+    async def membership() -> list[bool | None]:
+        return [await context.world.in_group(client) for client in clients]
+
+    members = await retry_refused(membership, context.clock, READ_DEADLINE_MS)
+    listed, asked = members.count(True), len(clients) if present else 0
+    what = "clients that the coordinator of their group lists as members"
+    return Witness(what, asked, listed, "clients", len(clients), ok=listed == asked)
+
+
+class LeaveInjection(DownInjection):
+    down = "exited"
+    verb = "start_clients"
+
+    async def put_down(self, client: str) -> None:
+        await self.context.world.leave_client(client)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report that the coordinator does not list the members, and each second that their processes are gone."""
+        report(await group_witness(self.targets.clients, self.context, present=False))
+        await super().hold(until_us, report)
+
+
+class Leave(MemberFault):
+    """Let members of a consumer group commit, leave the group and exit, and start them at the end."""
+
+    band = Band("#9c9ede", "leave")
+    proof = (
+        "The group's coordinator lists the members no more. The kernel lists no process of theirs (read each second)."
+    )
+    remedy = "The members are started, and the group's coordinator lists them again."
+    allowance_ms = 8_000  # a client closes in a second; Python, librdkafka or a JVM start in 1-4 s
+    closes_connections = True
+
+    kind: Literal["leave"] = "leave"
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        return LeaveInjection(context, await self.target_clients(context, draws))
+
+
+@dataclass(eq=False)
+class JoinInjection(Injection):
+    async def inject(self) -> None:
+        for client in self.targets.clients:
+            await run_to_completion(self.context.world.start_client(client))
+        await wait_until(self._missing, self.context.clock, JOINED_DEADLINE_MS)
+
+    async def _missing(self) -> str | None:
+        for client in self.targets.clients:
+            if not await self.context.world.in_group(client):
+                return f"the coordinator does not list {client} as a member"
+        return None
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report that the coordinator lists the new members, at the start and at the end."""
+        report(await group_witness(self.targets.clients, self.context, present=True))
+        if until_us is not None and self.context.clock.now_us() < until_us:
+            await self.context.clock.sleep_until_us(until_us)
+            report(await group_witness(self.targets.clients, self.context, present=True))
+
+
+class Join(MemberFault):
+    """Start further members of a consumer group, which leave at the end."""
+
+    band = Band("#637939", "join")
+    proof = "The group's coordinator lists the new members."
+    remedy = "With `for` the new members leave the group and exit."
+    permanent_effect = "Without `for` the new members stay."
+    allowance_ms = 8_000
+    drops_traffic = False
+    exclusive_resources = ()
+    for_rule = "optional"
+
+    kind: Literal["join"] = "join"
+    members: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
+        yield from super().problems(plan)
+        if self.selector.number is not None or not self.selector.certain:
+            message = "`join` starts new members: name an arm, `ARM` or `WORKLOAD/ARM`"
+            yield Problem(("client",), message)
+
+    async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
+        workers = [client for client in await context.world.clients() if client.reserve and client.state == "exited"]
+        matches = [client for client in workers if self.selector.matches(client.workload, client.arm, client.op)]
+        waiting = sorted(matches, key=lambda client: client.number)
+        if len(waiting) < self.members:
+            raise FaultError(
+                f"{len(waiting)} members of {self.client} are in reserve, and {self.members} should join; let the "
+                "members of an earlier `join` leave first (`for`)"
+            )
+        new = tuple(client.name for client in waiting[: self.members])
+        targets = Targets(clients=new, roles={"asked": self.client_text})
+        undo = Undo("leave_clients", {"clients": list(targets.clients)})
+        return JoinInjection(context, targets, undo=undo)
+
+
+POLL_INTERVAL_DEFAULT_MS = 300_000
+
+
+class EvictInjection(DownInjection):
+    down = "running"
+    verb = "resume_polling"
+
+    async def put_down(self, client: str) -> None:
+        await self.context.world.stop_polling(client)
+
+    async def inject(self) -> None:
+        await super().inject()
+        await wait_until(self._polling, self.context.clock, READ_DEADLINE_MS)
+
+    async def _polling(self) -> str | None:
+        beats = await self._heartbeats()
+        return next((f"the client {name} still polls" for name, beat in beats.items() if not beat or beat.polls), None)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report each second that the members run and do not poll, and at the end that the group lists them no more."""
+        clock = self.context.clock
+        report(await self.read_back())
+        while until_us is not None and (now_us := clock.now_us()) < until_us:
+            await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+            report(await self.read_back())
+        report(await group_witness(self.targets.clients, self.context, present=False))
+
+    async def read_back(self) -> Witness:
+        states, beats = await self._states(), await self._heartbeats()
+        still = sum(states[name] == "running" and beat is not None and not beat.polls for name, beat in beats.items())
+        what = "clients that run and do not poll, by their heartbeats"
+        return Witness(what, len(beats), still, "clients", len(beats), ok=still == len(beats))
+
+
+class Evict(MemberFault):
+    """Keep members of a consumer group from polling until the group has no such members, and let them continue."""
+
+    band = Band("#756bb1", "evict")
+    proof = "The members run and do not poll (read each second). At the end the group's coordinator lists them no more."
+    remedy = "The members poll, and the group's coordinator lists them again."
+    allowance_ms = 8_000  # a member learns with its next poll that it has lost its partitions, and joins again
+
+    kind: Literal["evict"] = "evict"
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        return EvictInjection(context, await self.target_clients(context, draws))
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
+        yield from super().problems(plan)
+        for workload in plan.workloads.values():
+            for name, arm in workload.arms.items():
+                if not self.selector.matches(workload.name, name, "consume") or self.for_ is None:
+                    continue
+                setting = arm.settings.get("max.poll.interval.ms", POLL_INTERVAL_DEFAULT_MS)
+                limit_ms = int(str(setting)) if str(setting).isdecimal() else POLL_INTERVAL_DEFAULT_MS
+                if arm.client != "exec" and self.for_ <= limit_ms:
+                    limit, longer = format_duration(limit_ms), format_duration(limit_ms + 5000)
+                    message = (
+                        f"`{workload.name}/{name}` leaves its group only {limit} after its last poll: lengthen `for` "
+                        f"to {longer}, or lower the arm's `max.poll.interval.ms`"
+                    )
+                    yield Problem(("for",), message)
