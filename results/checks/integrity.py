@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, subject_of
-from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, faults_at_work, group_of
+from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers
+from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
 from aftershock.results.checks.permits import permit
 from aftershock.results.checks.rules import RULES, Event, Subject
@@ -95,15 +96,20 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
         elif rule_name == "co_owned" and client:
             if not group_of(evidence, client):
                 continue
-            examined, broken, excused = co_assigned(evidence, client)
-            examined = examined if total or broken else 0  # a reader that reads nothing shares no partition
-            finding = _add(finding, examined, broken)
-            excused += facts.finding("co_owned_in_fault", side, key).broken
+            overlaps = co_assigned(evidence, client)
+            examined = overlaps.examined if total or overlaps.forbidden else 0  # who reads nothing shares no partition
+            finding = _add(finding, examined, overlaps.forbidden)
+            excused = overlaps.permitted + facts.finding("co_owned_in_fault", side, key).broken
             if excused:
                 notes.append(
                     f"{excused} further overlaps are permitted, "
                     "because faults cut members off the coordinator of the group"
                 )
+        elif rule_name in ("fenced", "stale_assignment") and client:
+            if client.members == 1:
+                continue  # no other member could have got the partition
+            if rule_name == "fenced":
+                finding = _add(finding, *fenced(evidence, client))
         notes.append(_note(facts, rule_name, finding, side, key))
         # records beyond the position at which the consumer stopped reading after the load are not judged
         unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
@@ -160,37 +166,6 @@ def _events(evidence: Evidence, client: Client) -> list[Event]:
         for event in evidence.events
         if event.get("arm") == client.arm and event.get("workload", client.workload) == client.workload
     ]
-
-
-def co_assigned(evidence: Evidence, client: Client) -> tuple[int, int, int]:
-    """Return how many assignments a client had, and how many forbidden and permitted overlaps with other members.
-
-    A worker owns a partition from event ``assigned`` to event ``revoked``. An overlap of two owners is permitted if it
-    begins while a fault may cut a group member off the coordinator.
-    """
-    group = group_of(evidence, client)
-    own, rivals = _ownership(evidence, client), []
-    for mate in evidence.clients:
-        if group and mate != client and group_of(evidence, mate) == group:
-            rivals += _ownership(evidence, mate)
-    overlaps = [max(a[1], b[1]) for a in own for b in rivals if a[0] == b[0] and max(a[1], b[1]) < min(a[2], b[2])]
-    fault_spans = list(faults_at_work(evidence))
-    excused = sum(any(start <= at <= end for start, end in fault_spans) for at in overlaps)
-    return len(own), len(overlaps) - excused, excused
-
-
-def _ownership(evidence: Evidence, client: Client) -> list[tuple[tuple[str, int], int, float]]:
-    """Return ((topic, partition), start, end) of each partition that was assigned to the client's worker."""
-    spans: list[tuple[tuple[str, int], int, float]] = []
-    open_us: dict[tuple[str, int], int] = {}
-    for event in sorted(_events(evidence, client), key=lambda event: int(event.get("t_us", 0))):
-        for topic, number in event.get("partitions") or () if event["event"] in ("assigned", "revoked") else ():
-            start_us = open_us.pop((topic, number), None)
-            if start_us is not None:
-                spans.append(((topic, number), start_us, event["t_us"]))
-            if event["event"] == "assigned":
-                open_us[topic, number] = event["t_us"]
-    return [*spans, *((partition, start_us, float("inf")) for partition, start_us in open_us.items())]
 
 
 def _of_replicas(facts: Facts) -> Iterator[Result]:

@@ -33,11 +33,12 @@ from aftershock.results.evidence.phases import Interval, merged
 
 KILLED = "start_clients"
 FROZEN = "resume_clients"
-"""The undo verbs, in the journal, of faults that kill or freeze clients."""
+POLLING_STOPPED = "resume_polling"
+"""The undo verbs, in the journal, of faults that kill clients, freeze them, or keep consumers from polling."""
 
 
-def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
-    """Return, by (side, client key), the times in which faults with one of the undo ``verbs`` stopped that client."""
+def worker_outages(evidence: Evidence, *verbs: str) -> dict[str, tuple[Interval, ...]]:
+    """Return, by client process, the times in which faults with one of the undo ``verbs`` stopped that process."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
     for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
@@ -48,12 +49,18 @@ def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tup
             span = (lines[0]["t_us"], healed[-1] if healed else max(end_us, lines[-1]["t_us"]))
             for worker in lines[0]["targets"]["clients"]:
                 by_worker.setdefault(worker, []).append(span)
-    return {
-        (side, client.key): merged(by_worker[worker])
+    return {worker: merged(spans) for worker, spans in by_worker.items()}
+
+
+def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
+    """Return, by (side, client key), the times in which such faults stopped any of the client's processes."""
+    by_worker = worker_outages(evidence, *verbs)
+    outages = {
+        (side, client.key): merged([span for worker in client.workers(side) for span in by_worker.get(worker, ())])
         for client in evidence.clients
         for side in ("produce", "consume", "commit")
-        if (worker := f"{client.workload}-{client.arm}-{side}") in by_worker
     }
+    return {place: spans for place, spans in outages.items() if spans}
 
 
 IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")

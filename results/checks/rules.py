@@ -176,6 +176,24 @@ RULES: Mapping[str, Rule] = {
         {"consume": "co_owned"},
         unit="assignments",
     ),
+    "stale_assignment": Rule(
+        "a delivery from a partition that the member had given up",
+        "nothing",
+        "compare `revoked` and `lost` of the member in events.jsonl with its later deliveries: it still fetches the "
+        "partition, or works off records that it had fetched",
+        {"consume": "stale_assignment"},
+        unit="deliveries",
+        if_examined=True,
+    ),
+    "fenced": Rule(
+        "a commit that Kafka accepted from a member after another member had got the partition",
+        "nothing",
+        "compare `committed` with `assigned` of other members in events.jsonl: a coordinator must refuse commits of an "
+        "older member epoch or generation, and a member must not commit what it has given up",
+        {"consume": "fenced"},
+        unit="commits",
+        if_examined=True,
+    ),
     "commit_ahead": Rule(
         "a group committed a position beyond the records that it had read",
         "nothing",

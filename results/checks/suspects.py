@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from aftershock.results.checks.check import Check, Doubts, Status
-from aftershock.results.checks.permits import FROZEN, KILLED, client_outages
+from aftershock.results.checks.permits import FROZEN, KILLED, worker_outages
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, merged, overlap_us, windows_of
 from aftershock.results.measure.facts import Facts, Suspect
@@ -44,7 +44,7 @@ Lane = tuple[Side, Client]
 
 def suspects_of(evidence: Evidence) -> tuple[Suspect, ...]:
     """Return the suspect intervals of a run, in order of time; none if the run has no such events."""
-    planned = client_outages(evidence, KILLED, FROZEN)
+    planned = worker_outages(evidence, KILLED, FROZEN)
     found = []
     for line in evidence.events:
         if line.get("event") != EVENT:
@@ -52,9 +52,9 @@ def suspects_of(evidence: Evidence) -> tuple[Suspect, ...]:
         start_us, end_us, late_us, suspended_us = (
             int(line[name]) for name in ("since_us", "until_us", "late_us", "suspended_us")
         )
-        key = f"{line['workload']}/{line['arm']}" if line.get("worker") else None
-        if key and overlap_us(planned.get((line["op"], key), ()), start_us, end_us):
+        if overlap_us(planned.get(str(line.get("worker")), ()), start_us, end_us):
             continue
+        key = f"{line['workload']}/{line['arm']}" if line.get("worker") else None
         cause, stalled_us = "the process was stopped or got no CPU", late_us
         if suspended_us >= STALL_US_MIN:
             cause, key, stalled_us = "the host was suspended", None, suspended_us

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aftershock.results.checks.check import Check, Doubts, trust_check
+from aftershock.results.checks.findings.ownership import group_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts, ProxyTraffic
 from aftershock.results.measure.samples import Passage
@@ -171,14 +172,11 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
     if step["met_by"] in ("topics", "clients"):
         names, records = targets.get(step["met_by"], ()), 0
         for client in evidence.clients:
-            process = client.key.replace("/", "-")
-            coordinated = client.commits_to and COORDINATED & {*names}
-            exposed = {
-                "produce": client.produces_to in names or f"{process}-produce" in names,
-                "commit": coordinated or f"{process}-commit" in names,
-                "consume": f"{process}-consume" in names,
-            }
-            for side in (side for side, meets in exposed.items() if meets):
+            exposed = {side for side in client.topics if {*names}.intersection(client.workers(side))}
+            exposed |= {"produce"} if client.produces_to in names else set()
+            if COORDINATED & {*names}:
+                exposed |= {"commit"} if client.commits_to else {"consume"} if group_of(evidence, client) else set()
+            for side in sorted(exposed):
                 records += facts.distribution(f"{side}.latency", client.key, f"fault/{fault}").n
         return _Traffic(records, "records", records, f"of {_some(names)} in the fault's window")
     if any(link.startswith("replication_") for link in links):

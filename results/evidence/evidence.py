@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from aftershock.errors import EvidenceError
+from aftershock.names import worker_names
 from aftershock.results.evidence import files, manifest
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
@@ -139,7 +140,7 @@ class Client:
     """Client of a run, which is one arm of one workload, with the guarantees of its configuration.
 
     A workload that does not produce or consume has no topic and rack (None) for that operation. ``commits_to`` is the
-    topic whose offsets the client commits.
+    topic whose offsets the client commits. Several ``producers``, or ``members`` of the consumer group, are one client.
     """
 
     workload: str
@@ -153,6 +154,19 @@ class Client:
     produce_rack: str | None = None
     consume_rack: str | None = None
     commits_to: str | None = None
+    producers: int = 1
+    members: int = 1
+
+    def workers(self, side: str) -> tuple[str, ...]:
+        """Return the names of the client's processes of an operation."""
+        return worker_names(
+            self.workload, self.arm, side, {"produce": self.producers, "consume": self.members}.get(side, 1)
+        )
+
+    def reader_of(self, event: Mapping[str, Any]) -> str:
+        """Return the name of the client's consumer process that wrote an event."""
+        workers = self.workers("consume")
+        return workers[0] if len(workers) == 1 else str(event["worker"])
 
     @property
     def key(self) -> str:
@@ -420,6 +434,8 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
         produce_rack=produce.get("rack"),
         consume_rack=consume.get("rack"),
         commits_to=commit.get("topic"),
+        producers=int(produce.get("producers", 1)),
+        members=int(consume.get("members", 1)) + int((consume.get("reserve") or {}).get(arm, 0)),
     )
 
 

@@ -39,7 +39,7 @@ OUTCOMES = _table(
     topic string, topic_id string, partition int, offset bigint, group string, member string,
     leader_epoch int, broker_id int, broker_rack string, client_rack string, high_watermark bigint,
     intended_us bigint, deadline_us bigint, sent_us bigint, done_us bigint,
-    attempts int, bytes int, status string, error string
+    attempts int, bytes int, status string, error string, worker string
     """
 )
 LOG = _table("topic string, topic_id string, partition int, offset bigint, producer_id int, seq bigint, error string")

@@ -60,6 +60,13 @@ def analysis_document(facts: Facts) -> Row:
             for client, seconds in _sorted(facts.lag)
         ],
         "perf": [{"client": client} | vars(value) for client, value in _sorted(facts.perf)],
+        "rebalances": [
+            {
+                "client": client,
+                "rebalances": [vars(rebalance) | {"moved": _rows(rebalance.moved)} for rebalance in rebalances],
+            }
+            for client, rebalances in _sorted(facts.rebalances)
+        ],
         "cuts": [
             vars(cut)
             | {

@@ -12,6 +12,7 @@ from typing import Any
 from aftershock.results.checks.check import subject_of
 from aftershock.results.checks.obligations.stalls import Lane
 from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.explain import rebalances
 from aftershock.results.explain.events import Force, Moment, event, parameters_text, place, target, witness_text
 from aftershock.results.explain.slow import events_of
 
@@ -85,6 +86,10 @@ def chapter(
         who = f"{names[client.key]} {side}"
         events = [line for line in events_of(evidence, client.key, side) if start_us <= line["t_us"] < aftermath_end_us]
         moments += notable(events, who)
+        if side == "consume":
+            moments += rebalances.told(
+                rebalances.of_client(analysis, client), client, start_us, aftermath_end_us, names[client.key]
+            )
         stalls = [row for row in analysis.get("stalls", ()) if (row["side"], row["client"]) == (side, client.key)]
         moments += silences(stalls, topic, force.window_us, who)
         gap_us = gaps_us.get((f"{side}.gap", client.key, f"fault/{force.fault}"))

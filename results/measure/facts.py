@@ -252,6 +252,41 @@ class Suspect:
 
 
 @dataclass(frozen=True)
+class Change:
+    """Change of a partition's owner, from the end of the former tenure to the first delivery in the next.
+
+    ``unowned_us`` is how long a record waited for the new owner, None if the new owner delivered no new record;
+    ``again`` counts the records that the new owner delivered once more.
+    """
+
+    place: tuple[str, int]
+    former: str
+    owner: str
+    freed_us: int
+    assigned_us: int
+    read_us: int
+    unowned_us: int | None
+    again: int
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """Rebalance of a consumer group, with the partitions that got another owner.
+
+    ``returned`` counts the partitions that their owner gave up and got back. ``kept_us`` is the longest silence of a
+    partition with the same owner before and after, None if there is none. ``skew`` is the difference between the most
+    and the fewest partitions of a member afterwards.
+    """
+
+    start_us: int
+    end_us: int
+    moved: tuple[Change, ...]
+    returned: int
+    kept_us: int | None
+    skew: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All measurements of a run.
 
@@ -264,7 +299,7 @@ class Facts:
     ``failures``                                   by (side, client)
     ``unavailable``                                by (side, client, window), for windows with records due
     ``slowest``                                    by (op, client)
-    ``lag``, ``perf``                              by client
+    ``lag``, ``perf``, ``rebalances``              by client
     ``crossed`` (traffic through proxies)          by fault
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
@@ -293,6 +328,7 @@ class Facts:
     unavailable: Mapping[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
     lag: Mapping[str, tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
+    rebalances: Mapping[str, tuple[Rebalance, ...]] = field(default_factory=dict)
     backwards: int = 0
     left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 

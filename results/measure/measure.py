@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from aftershock.results.checks.findings.groups import co_owned, commits, offsets, replicas
+from aftershock.results.checks.findings.groups import co_owned, commits, offsets, replicas, stale
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
 from aftershock.results.checks.findings.sequences import PRINTS, deliveries, in_doubt, sequences
 from aftershock.results.checks.witness import crossing_of, passages
@@ -38,6 +38,7 @@ from aftershock.results.measure.gate import Gate, open_gate
 from aftershock.results.measure.lag import FollowUpJobs, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
 from aftershock.results.measure.names import with_names
+from aftershock.results.measure.rebalances import reads, rebalances
 from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.samples import without
 from aftershock.results.measure.tables import Dims, LeftOut, Scene, dims, parted
@@ -111,6 +112,7 @@ def findings(
         of_blocks(blocks, dims),
         sequences(read, dims, delivered, suspects),
         co_owned(delivered, dims),
+        stale(delivered, dims),
         commits(read.log, delivered, dims),
         offsets(read, dims),
         replicas(read.replicas) if with_replicas else None,
@@ -198,6 +200,7 @@ class _Study:
             )
         )
         # the thread that runs a job also builds it: building is half of the work
+        jobs["reads"] = pool.submit(_rows, lambda: reads(self.read, self.dims))
         jobs["latencies"] = pool.submit(_rows, lambda: self._cuts(of_gaps=False))
         jobs["cut_gaps"] = pool.submit(_rows, lambda: self._cuts(of_gaps=True))
         if any(crossing_of(run, step["id"]) for run in self.dims.evidences for step in run.steps):
@@ -212,6 +215,7 @@ class _Study:
         facts = []
         for run in range(len(self.scenes)):
             rows = {name: rows_by_run.get(run, []) for name, rows_by_run in results.items()}
+            groups = [client for client in self.dims.scenes[run].readers if client.members > 1]
             scene, calms, stalls = self.scenes[run], recovered.result()[run], answers.stalls(rows["stalls"])
             facts.append(
                 Facts(
@@ -245,6 +249,12 @@ class _Study:
                         for key, seconds in lags.result()[run].items()
                     },
                     left_out=scene.left_out,
+                    rebalances={
+                        group.key: rebalances(
+                            scene.evidence, group, [row for row in rows["reads"] if row["client"] == group.key]
+                        )
+                        for group in groups
+                    },
                     calms=calms,
                     recoveries={
                         (criterion.fault, client): value

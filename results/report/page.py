@@ -27,7 +27,7 @@ from aftershock.results.evidence.stored import analysis_of, older_version_note, 
 from aftershock.results.explain.chapter import labels as labels_of
 from aftershock.results.explain.events import forces
 from aftershock.results.explain.output import build_story
-from aftershock.results.report import plots, reading, tables
+from aftershock.results.report import ownership, plots, reading, tables
 from aftershock.results.report.failed import pasted_by_check
 from aftershock.results.report.reading import band_of, confidences
 from aftershock.results.report.svg import colours
@@ -125,6 +125,7 @@ def write_report(run_dir: Path) -> Path:
         chapter_count=len(forces(evidence)),
         metrics=plots.metrics(evidence, verdict.checks, analysis, labels),
         lag=plots.lag(evidence, analysis, labels),
+        groups_of_members=ownership.charts(evidence, analysis, labels),
         forest=plots.forest(tables.ratios(verdict.checks, arms_of(evidence.home))),
         heat=tables.rack_table(flows, labels),
         heat_reading=reading.racks([row for row in flows if row["window"] == RUN], labels),

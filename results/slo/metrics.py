@@ -15,9 +15,14 @@ Op: TypeAlias = Literal["<", "<=", ">", ">=", "=="]
 Side: TypeAlias = Literal["produce", "consume", "commit"]
 EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch"]
 Aggregate: TypeAlias = float | Literal["max", "mean"]
-Source: TypeAlias = Literal["latency", "service", "gap", "stalls", "lag", "age"]
+Source: TypeAlias = Literal[
+    "latency", "service", "gap", "stalls", "lag", "age", "rebalances", "duration", "unowned", "stopped", "skew"
+]
 """Measurement that a metric reads: latency from the intended time or (service) from the send, the longest gap between
-successes, stalls, or the lag (records, or age of the oldest record) at the end of each second."""
+successes, stalls, the lag (records, or age of the oldest record) at the end of each second, or the rebalances of a
+group (their number, their longest duration, the longest wait for a new owner, the longest silence of a partition that
+kept its owner, and the largest difference between the members' numbers of partitions)."""
+OF_GROUPS: frozenset[Source] = frozenset({"rebalances", "duration", "unowned", "stopped", "skew"})
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 UNITS_READ_US = UNITS_US | {"m": 60_000_000, "h": 3_600_000_000}
@@ -187,6 +192,19 @@ def stalls_sentence(_: Selection, reading: Reading) -> str:
     return f"no progress for {total_s:.3f} s in total, in stalls of a second or more"
 
 
+def rebalances_sentence(selection: Selection, reading: Reading) -> str:
+    """Return what was measured of the group's rebalances."""
+    value = reading.value or Fraction(0)
+    what = {
+        "rebalances": f"the number of the group's rebalances was {value}",
+        "duration": f"the longest rebalance took {float(value) / 1e6:.3f} s",
+        "unowned": f"records waited for a new owner of their partition for at most {float(value) / 1e6:.3f} s",
+        "stopped": f"a partition that kept its owner stood still for at most {float(value) / 1e6:.3f} s",
+        "skew": f"a member had up to {value} partitions more than another",
+    }
+    return what[selection.about.source]
+
+
 BELOW: tuple[Op, ...] = ("<", "<=")
 ABOVE: tuple[Op, ...] = (">=", ">")
 _PRODUCER: tuple[EachWord, ...] = ("rack", "partition", "broker", "producer", "epoch")
@@ -229,12 +247,15 @@ class Metric:
     @property
     def counted(self) -> str:
         """Noun for what the sample size ``n`` counts, such as records."""
+        if self.source in ("duration", "stopped", "skew"):
+            return "rebalances"
         return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
 
     @property
     def shown_unit(self) -> str:
         """Unit of a metric in checks, which is s for gaps and stalls, ms for other times, % or the noun of a count."""
-        return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
+        in_s = self.source in ("gap", "stalls") or self.source in OF_GROUPS
+        return {"time": "s" if in_s else "ms", "share": "%"}.get(self.unit, self.unit)
 
     def scaled(self, value: Fraction) -> float:
         return float(value / _SCALES.get(self.shown_unit, 1))
@@ -259,6 +280,11 @@ METRICS: dict[str, Metric] = {
     "consume.unavailable": Metric("consume", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
     "consume.lag": Metric("consume", "lag", "records", has_aggregate=True),
     "consume.freshness": Metric("consume", "age", "time", has_aggregate=True),
+    "rebalance.count": Metric("consume", "rebalances", "rebalances", sentence=rebalances_sentence, slots=False),
+    "rebalance.duration": Metric("consume", "duration", "time", sentence=rebalances_sentence, slots=False),
+    "consume.unowned": Metric("consume", "unowned", "time", ("partition",), sentence=rebalances_sentence, slots=False),
+    "consume.stopped": Metric("consume", "stopped", "time", sentence=rebalances_sentence, slots=False),
+    "assignment.skew": Metric("consume", "skew", "partitions", sentence=rebalances_sentence, slots=False),
     "produce.budget": Metric("produce", "latency", "share", _PRODUCER, budget_used, budget_sentence, has_target=True),
     "commit.budget": Metric("commit", "latency", "share", _COMMITTER, budget_used, budget_sentence, has_target=True),
 }

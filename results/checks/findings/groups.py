@@ -1,9 +1,8 @@
 """Integrity findings about consumer groups and replicas.
 
 **Co-ownership.** A group member owns a partition from its first to its last delivery between two assignments; two
-members of a group co-own the partition if these times overlap. From the first injection of a fault until a session
-timeout after the last heal, co-ownership may be legitimate (``co_owned_in_fault``), because the coordinator replaces a
-member that is frozen or unreachable.
+members of a group co-own the partition if these times overlap. Co-ownership may be legitimate (``co_owned_in_fault``)
+while a fault keeps a member from learning that the coordinator has replaced it (``ownership.py``).
 
 **Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
 commit is *ahead* of what its group was delivered only if the log has a record in between (transaction markers are never
@@ -28,28 +27,33 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.findings.ownership import group_of, unaware_others
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, reader_events, record
 from aftershock.results.checks.findings.sequences import beginnings
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
-SESSION_US = 45_000_000
-"""Kafka's session.timeout.ms: the longest time until a coordinator removes a silent member."""
-
 
 def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
     """Return findings about partitions that two group members owned at once; None if the run has no group."""
     if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
         return None
-    owned = ("run", "group", "topic", "partition", "client", "member", "lane")
+    owned = ("run", "group", "topic", "partition", "client", "worker", "member", "lane")
     reading = delivered.where(F.col("member").isNotNull()).groupBy(*owned)
     spans = reading.agg(F.min("at").alias("start"), F.max("at").alias("end"))
-    # overlaps that a fault may explain are excused
-    fault_spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
-    faults = F.broadcast(dims.table(fault_spans, "run int, from_us bigint, until_us bigint"))
-    at_fault = F.coalesce(F.col("start").between(F.col("from_us"), F.col("until_us")), F.lit(False))
-    dated = spans.join(faults, "run", "left").withColumn("at_fault", at_fault)
+    # an overlap is excused if the other members may not know at its start what they have lost
+    blind_spans = (
+        (run, worker, *span)
+        for run, scene in enumerate(dims.scenes)
+        for reader in scene.readers
+        for worker in reader.workers("consume")
+        for span in unaware_others(scene.evidence, reader, worker)
+    )
+    blind = F.broadcast(dims.table(blind_spans, "run int, worker string, from_us bigint, until_us bigint"))
+    excused = F.coalesce(F.col("start").between(F.col("from_us"), F.col("until_us")), F.lit(False))
+    joined = spans.join(blind, ["run", "worker"], "left")
+    dated = joined.groupBy(*owned, "start", "end").agg(F.max(excused).alias("at_fault"))
     # Running sums count the spans that begin within each span: those until its end, less those before its start.
     start, end = F.col("start"), F.col("end")
     turns = [
@@ -74,17 +78,23 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
     return explode_facts(counted.withColumn("record", no_record()), facts)
 
 
-def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    times = [line["t_us"] for line in evidence.journal]
-    if times:
-        yield min(times), max(times) + SESSION_US
-
-
-def group_of(evidence: Evidence, client: Client) -> str | None:
-    """Return the name of a client's consumer group, ``<group>-<arm>``; None if the client joins no group."""
-    workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
-    group = (workloads.get(client.workload, {}).get("consume") or {}).get("group")
-    return f"{group}-{client.arm}" if group else None
+def stale(delivered: DataFrame, dims: Dims) -> DataFrame | None:
+    """Return findings about deliveries from partitions that their reader had given up; None if it gave up none."""
+    ends = [
+        (run, client.key, client.reader_of(line), topic, number, line["t_us"])
+        for run, scene in enumerate(dims.scenes)
+        for event in ("revoked", "lost")
+        for client, line in reader_events(scene.evidence, event)
+        for topic, number in line["partitions"]
+    ]
+    if not ends:
+        return None
+    place = ["run", "client", "worker", "topic", "partition"]
+    table = dims.table(ends, "run int, client string, worker string, topic string, partition int, end_us bigint")
+    ended = F.broadcast(table.groupBy(*place).agg(F.collect_list("end_us").alias("ends")))
+    late = F.exists("ends", lambda end: (end < F.col("at")) & (end >= F.coalesce(F.col("since"), F.lit(0))))
+    rows = delivered.join(ended, place).withColumn("record", record())
+    return explode_facts(rows, [Fact("stale_assignment", "consume", F.col("client"), 1, late)])
 
 
 _PARTITION = ("run", "client", "topic", "partition")
@@ -105,23 +115,28 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
 def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
     """Yield (client, topic, partition, time, offset) of each acknowledged offset commit."""
     for client, line in reader_events(evidence, "committed"):
-        yield from ((client, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
+        yield from ((client.key, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
 
 
-def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield the committed offset at which each assigned reader resumes (client, topic, partition, lane, offset)."""
+def returns(evidence: Evidence) -> Iterator[tuple[str, str, str, int, int, int]]:
+    """Yield the offset at which each assigned reader resumes (client, worker, topic, partition, lane, offset).
+
+    This is the last offset that any member of the group committed.
+    """
     last: dict[tuple[str, str, int], int] = {}
-    moments = [(at_us, 1, (client, topic, number), at) for client, topic, number, at_us, at in committed(evidence)]
-    lanes: dict[tuple[str, str, int], int] = {}
-    for client, topic, number, at_us, assigned in beginnings(evidence):
-        moments.append((at_us, 0, (client, topic, number), int(assigned)))
-    for _, is_commit, place, value in sorted(moments):
+    moments = [(at_us, 1, (client, topic, number), "", at) for client, topic, number, at_us, at in committed(evidence)]
+    lanes: dict[tuple[str, str, str, int], int] = {}
+    for client, worker, topic, number, at_us, assigned in beginnings(evidence):
+        moments.append((at_us, 0, (client, topic, number), worker, int(assigned)))
+    for _, is_commit, place, worker, value in sorted(moments):
         if is_commit:
             last[place] = value
             continue
-        lanes[place] = lanes.get(place, 0) + 1
+        lane = (worker, *place)
+        lanes[lane] = lanes.get(lane, 0) + 1
         if value and place in last:
-            yield *place, lanes[place], last[place]
+            client, topic, number = place
+            yield client, worker, topic, number, lanes[lane], last[place]
 
 
 def _ahead(acked: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
@@ -145,11 +160,12 @@ def _ahead(acked: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
 
 def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
     rows = ((run, *resumed) for run, scene in enumerate(dims.scenes) for resumed in returns(scene.evidence))
-    acked = dims.table(rows, f"{_COMMIT_COLUMNS}, lane bigint, committed bigint")
+    lane = "run int, client string, worker string, topic string, partition int, lane bigint"
+    acked = dims.table(rows, f"{lane}, committed bigint")
     first = F.min(F.struct("at", "offset", record().alias("record"))).alias("first")
     judged = (
-        delivered.join(F.broadcast(acked), [*_PARTITION, "lane"])
-        .groupBy(*_PARTITION, "lane", "committed")
+        delivered.join(F.broadcast(acked), [*_PARTITION, "worker", "lane"])
+        .groupBy(*_PARTITION, "worker", "lane", "committed")
         .agg(first)
         .withColumn("record", F.col("first.record"))
     )

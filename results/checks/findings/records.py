@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.check import SAMPLES_MAX
-from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.gate import acked
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
@@ -159,13 +159,13 @@ def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
     return explode_facts(rows, of_producers).unionByName(explode_facts(_with_readers(rows, dims), of_readers))
 
 
-def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[Client, Mapping[str, Any]]]:
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
             for client in readers:
                 if (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload):
-                    yield client.key, line
+                    yield client, line
 
 
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
@@ -186,7 +186,7 @@ def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataF
     ``records`` has a row per record of the ledger and reader (columns ``reader`` and ``reads``, the reader's topic).
     """
     stops = [
-        (run, client, topic, number, position)
+        (run, client.key, topic, number, position)
         for run, evidence in enumerate(dims.evidences)
         for client, line in reader_events(evidence, "drain_incomplete")
         for topic, number, position, _ in line["positions"]

@@ -40,34 +40,41 @@ OWN_MARKS = ("reference",)
 def deliveries(read: Tables, dims: Dims) -> DataFrame:
     """Return each delivered record as ``run client topic topic_id partition lane member group offset at`` and details.
 
-    The details of a delivery are ``epoch`` (leader epoch of the batch), ``own`` (True if the high watermark comes from
-    the response with the record) and ``high_watermark broker_id error producer_id seq``. If the id of a topic is
-    unknown, ``topic_id`` holds the topic's name.
+    ``worker`` is the client process; in a group of several members it also stands for the ``member``. ``since`` is the
+    time at which the lane began. Further details of a delivery are ``epoch`` (leader epoch of the batch), ``own`` (True
+    if the high watermark comes from the response with the record) and ``high_watermark broker_id error producer_id
+    seq``. If the id of a topic is unknown, ``topic_id`` holds the topic's name.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
+    only = F.concat_ws("-", "workload", "arm", F.lit("consume"))  # the name of a client's only consumer
+    worker = F.coalesce("worker", only)
     rows = consumed.select(
-        *("run", "topic", "partition", "member", "group", "offset"),
-        *("high_watermark", "broker_id", "error", "producer_id", "seq"),
+        *("run", "topic", "partition", "group", "offset", worker.alias("worker")),
+        F.when(worker != only, worker).otherwise(F.col("member")).alias("member"),
+        *("high_watermark", "broker_id", "error", "producer_id", "seq", "intended_us"),
         F.concat_ws("/", "workload", "arm").alias("client"),
         F.coalesce("topic_id", "topic").alias("topic_id"),
         F.col("done_us").alias("at"),
         F.col("leader_epoch").alias("epoch"),
         F.col("client").isin(*OWN_MARKS).alias("own"),
     )
-    starts = ((run, *lane[:4]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
-    table = dims.table(starts, "run int, client string, topic string, partition int, at_us bigint")
-    by_partition = table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("starts"))
+    starts = ((run, *lane[:5]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
+    place = ["run", "client", "worker", "topic", "partition"]
+    table = dims.table(starts, "run int, client string, worker string, topic string, partition int, at_us bigint")
+    by_partition = table.groupBy(*place).agg(F.collect_list("at_us").alias("starts"))
     earlier = F.filter("starts", lambda moment: moment <= F.col("at"))
-    joined = rows.join(F.broadcast(by_partition), ["run", "client", "topic", "partition"], "left")
-    return joined.withColumn("lane", F.coalesce(F.size(earlier), F.lit(0)).cast("bigint")).drop("starts")
+    joined = rows.join(F.broadcast(by_partition), place, "left")
+    since, lane = F.array_max(earlier), F.coalesce(F.size(earlier), F.lit(0)).cast("bigint")
+    return joined.withColumns({"since": since, "lane": lane}).drop("starts")
 
 
-def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
-    """Yield (client, topic, partition, time, True if assigned) of each assignment and position reset of a reader."""
+def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, str, int, int, bool]]:
+    """Yield (client, worker, topic, partition, time, True if assigned) of each assignment and position reset."""
     for client, line in reader_events(evidence, "assigned"):
-        yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
+        worker = client.reader_of(line)
+        yield from ((client.key, worker, topic, number, line["t_us"], True) for topic, number in line["partitions"])
     for client, line in reader_events(evidence, "position_reset"):
-        yield client, line["topic"], line["partition"], line["t_us"], False
+        yield client.key, client.reader_of(line), line["topic"], line["partition"], line["t_us"], False
 
 
 PRINTS = "print bigint"

@@ -114,6 +114,7 @@ class Harm:
     """
 
     fault: str
+    kind: str
     impact: str
     announced: bool
     start_us: int
@@ -161,7 +162,7 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
     alone = step.get("for_ms") is None
     # the heal is proven, unless the last line gives a reason why an emergency heal was not verified
     undone = lines[-1]["state"] == "healed" and (alone or not lines[-1].get("why"))
-    stays = not undone or (alone and impact not in (*ALONE, "leaders"))
+    stays = not undone or (alone and impact not in (*ALONE, "leaders", "members"))
     start_us, end_us = at_us["intended"], until_us if stays else lines[-1]["t_us"]
     whole = stays or alone
     # changes within one stage: nodes that stop and return, leaders that move
@@ -170,6 +171,7 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
         unrecorded = 2 * len({*targets.get("brokers", ())})
     return Harm(
         fault=step["id"],
+        kind=str(step.get("kind")),
         impact="unknown" if stays else impact,
         announced=bool(step.get("told", False)),
         start_us=start_us,

@@ -69,10 +69,17 @@ class Habits:
     unannounced: Grace
     group: Grace = ()
     session: Grace = ()
+    poll: Grace = ()
 
 
-def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool) -> Habits:
-    """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``."""
+def habits(
+    client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool, protocol: str | None = None
+) -> Habits:
+    """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``.
+
+    If the plan or the client's settings name the consumer protocol (KIP-848), brokers determine the session timeout and
+    the heartbeat interval.
+    """
     request, setup, reconnect, retry = _NAMES.get(client, _LIBRDKAFKA)
     # the settings of a user's own program have unknown names, so the longer defaults apply
     values = {} if client == "exec" else {key.replace("_", "."): value for key, value in own.items()}
@@ -85,14 +92,23 @@ def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], 
     if not grouped:
         return Habits(announced, unannounced)
     delay = _number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
-    group = (term("heartbeat.interval.ms", 3_000), Term("a rebalance", delay + 2 * ROUND_MS))
-    return Habits(announced, unannounced, group, (term("session.timeout.ms", 45_000),))
+    beat, session = term("heartbeat.interval.ms", 3_000), term("session.timeout.ms", 45_000)
+    if (protocol or str(values.get("group.protocol")).lower()) == "consumer":
+        beat, session = (
+            Term(name, _number(settings.get(name), default))
+            for name, default in (
+                ("group.consumer.heartbeat.interval.ms", 5_000),
+                ("group.consumer.session.timeout.ms", 45_000),
+            )
+        )
+    group = (beat, Term("a rebalance", delay + 2 * ROUND_MS))
+    return Habits(announced, unannounced, group, (session,), (term("max.poll.interval.ms", 300_000),))
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
     """Return the time for which progress may stop after a heal; if ``silent``, connections may hang unclosed."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
-    members = client.session if harm.clients or harm.everywhere else ()
+    members = client.session if (harm.clients and harm.impact != "members") or harm.everywhere else ()
     cluster = settling(harm, settings)
     if harm.impact in ALONE and harm.brokers & terrain.voters - terrain.brokers:
         cluster = (
@@ -158,11 +174,21 @@ class Span:
 
 @dataclass(frozen=True)
 class Post:
-    """Process name and rack of a client, and how long the client may wait (time-outs, back-offs)."""
+    """Process names and racks of a client, and how long the client may wait (time-outs, back-offs).
 
-    worker: str
-    rack: str
+    ``reserve`` are those of the ``workers`` that run only after a fault let them join. A client of one worker that is
+    stopped can make no progress; in a group of several the other members take over.
+    """
+
+    workers: tuple[str, ...]
+    racks: tuple[str, ...]
     habits: Habits
+    reserve: frozenset[str] = frozenset()
+
+    def serves(self, live: Iterable[Harm]) -> bool:
+        """Return True if at least one worker runs while the faults ``live`` are in force."""
+        stopped = frozenset[str]().union(*(harm.clients for harm in live if harm.kind != "join"))
+        return bool({*self.workers} - self.reserve - stopped)
 
 
 @dataclass(frozen=True)
@@ -215,9 +241,9 @@ def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
     """Return True if the fault can affect the client's progress on the given partitions (``seats``)."""
-    if harm.everywhere or harm.between_nodes or post.worker in harm.clients:
+    if harm.everywhere or harm.between_nodes or harm.clients.intersection(post.workers):
         return True
-    if any(link.startswith(f"client_{post.rack}-") for link in harm.links):
+    if any(link.startswith(f"client_{rack}-") for link in harm.links for rack in post.racks):
         return True
     if any(seat.topic in harm.topics for seat in seats):
         return True
@@ -239,6 +265,9 @@ class _Change:
 def _start_grace(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
     """Return the time for which progress may stop after the injection of a fault."""
     client, settings, cluster = post.habits, scene.settings, Grace()
+    if harm.impact == "members":
+        noticed = {"leave": (), "join": (), "evict": client.poll}.get(harm.kind, client.session)
+        return (*noticed, *client.announced, *client.group)
     if harm.impact in ALONE:
         governing = harm.controller and bool(harm.brokers & scene.terrain.voters)
         cluster = (*(_quorum(settings) if governing else ()), *_session(settings))
@@ -281,11 +310,13 @@ def _excuse(
     for harm in live:
         if harm.stage(at_us) == "moving":
             return f"{harm.fault} is being injected or healed"
+        if harm.impact == "members" and not post.serves(live):
+            return f"{harm.fault} keeps every process of the client from working"
         if harm.impact == "unknown" or (harm.impact == "moments" and harm.between_nodes):
             return f"the effect of {harm.fault} is not known"
     for state in _states(live, scene.terrain):
-        for seat in seats:
-            if why := refusal(seat, post.rack, state):
+        for seat, rack in product(seats, post.racks):
+            if why := refusal(seat, rack, state):
                 return f"{why} ({', '.join(harm.fault for harm in live)})" if live else why
     running = [change for change in changes if change.at_us <= at_us < change.settled_us]
     if not running:

@@ -82,8 +82,12 @@ def lanes(evidence: Evidence) -> list[Lane]:
         # groups and commits also need the coordinator, which may be on any broker
         grouped = side == "commit" or bool(options.get("group"))
         central = [coordination(terrain)] if grouped else []
-        waits = habits(str(arm.get("client")), arm.get("settings") or {}, scene.settings, grouped=grouped)
-        post = Post(f"{owner.workload}-{owner.arm}-{side}", str(options.get("rack")), waits)
+        own, protocol = arm.get("settings") or {}, options.get("protocol")
+        waits = habits(str(arm.get("client")), own, scene.settings, grouped=grouped, protocol=protocol)
+        workers = owner.workers(side)
+        reserve = workers[int(options.get("members", 1)) :] if side == "consume" else ()
+        racks = tuple(dict.fromkeys(options.get("racks") or [str(options.get("rack"))]))
+        post = Post(workers, racks, waits, frozenset(reserve))
         if side == "commit":
             result.append(Lane(owner, side, topic, spans(post, central, scene, from_us, to_us)))
             continue

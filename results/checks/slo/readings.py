@@ -15,7 +15,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
 from aftershock.results.measure.facts import Cut, Distribution, Facts, LongestGap
 from aftershock.results.slo import EachWord, Selection
-from aftershock.results.slo.metrics import MAX, Reading
+from aftershock.results.slo.metrics import MAX, OF_GROUPS, Reading
 
 UNKNOWN = "unknown"
 
@@ -23,7 +23,7 @@ UNKNOWN = "unknown"
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
     """Return the measurements that an SLO needs by subject or time slot; a gap also needs the number of records due."""
     about = selection.about
-    if about.sampled or not (each or selection.every_us):
+    if about.sampled or about.source in OF_GROUPS or not (each or selection.every_us):
         return ()
     sources = {"gap": ("gap", "latency"), "stalls": ("latency",)}.get(about.source, (about.source,))
     return tuple(Cut(f"{about.side}.{source}", selection.window or RUN, each, selection.every_us) for source in sources)
@@ -41,7 +41,9 @@ def readings(
     about, window = selection.about, selection.window or RUN
     spans = windows_of(evidence.phases).get(window, ())
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
-    if about.source == "stalls":
+    if about.source in OF_GROUPS:
+        observed = _of_group(evidence, facts, selection, client, each, spans)
+    elif about.source == "stalls":
         observed = _stalls(evidence, facts, selection, client, each, latencies)
     elif about.sampled:
         observed = _of_seconds(facts, selection, client, spans, idle=not latencies.n)
@@ -135,6 +137,41 @@ def _stalls(
         longest_us = max(totals_us.get(name, 0), whole_us)
         result.append(Reading(n, n if failed == n else 0, {MAX: longest_us}, subject=name))
     return result
+
+
+def _of_group(
+    evidence: Evidence,
+    facts: Facts,
+    selection: Selection,
+    client: Client,
+    each: EachWord | None,
+    spans: Sequence[Interval],
+) -> list[Reading]:
+    """Return a reading of the rebalances that began in the window; without a rebalance only their number is known."""
+    delivered = facts.distribution("consume.latency", client.key, selection.window or RUN).n
+    if client.members == 1:
+        return [Reading(0)]
+    began = [
+        rebalance
+        for rebalance in facts.rebalances.get(client.key, ())
+        if any(start <= rebalance.start_us < end for start, end in spans)
+    ]
+    source = selection.about.source
+    if source == "rebalances":
+        return [Reading(delivered, at={MAX: len(began)})]
+    if source == "unowned":
+        # a partition that was never given up was never without an owner
+        waits = dict.fromkeys(partitions(evidence, client.consumes_from), 0) if each else {"": 0}
+        for change in (change for rebalance in began for change in rebalance.moved):
+            name = f"{change.place[0]}/{change.place[1]}" if each else ""
+            waits[name] = max(waits.get(name, 0), change.unowned_us or 0)
+        return [Reading(delivered, at={MAX: wait_us}, subject=name) for name, wait_us in waits.items()]
+    chosen = {
+        "duration": [rebalance.end_us - rebalance.start_us for rebalance in began],
+        "stopped": [rebalance.kept_us for rebalance in began if rebalance.kept_us is not None],
+        "skew": [rebalance.skew for rebalance in began],
+    }[source]
+    return [Reading(len(chosen), at={MAX: max(chosen)}) if chosen else Reading(0)]
 
 
 def _unobserved(

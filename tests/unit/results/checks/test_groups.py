@@ -5,7 +5,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aftershock.results.checks.findings.groups import SESSION_US, co_owned
+from aftershock.results.checks.findings.groups import co_owned
+from aftershock.results.checks.findings.ownership import SESSION_US
 from aftershock.results.checks.findings.records import summed
 from aftershock.results.measure.tables import Dims, Scene
 from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage
@@ -13,7 +14,10 @@ from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DELIVERED = "run int, client string, group string, topic string, partition int, member string, lane bigint, at bigint"
+DELIVERED = (
+    "run int, client string, worker string, group string, topic string, partition int, member string, lane bigint, "
+    "at bigint"
+)
 Span = tuple[int, str, int, int]
 """Partition, member, first and last delivery."""
 
@@ -27,7 +31,7 @@ def found(spark: "SparkSession", spans: list[Span], fault_us: int) -> dict[str, 
     evidence = replace(evidence, timeline={**evidence.timeline, "workloads": workloads}, journal=journal)
     dims = Dims(spark, (Scene(evidence),))
     rows = [
-        (0, A, "readers-a", "orders", partition, member, lane, at)
+        (0, A, "orders-a-consume", "readers-a", "orders", partition, member, lane, at)
         for lane, (partition, member, *times) in enumerate(spans)
         for at in times
     ]

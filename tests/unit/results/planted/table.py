@@ -24,6 +24,7 @@ _GROUPS = {
     "records": "Records and the log",
     "readers": "Readers, and what brokers report to them",
     "commits": "Commits of groups without readers",
+    "members": "Members of consumer groups",
     "latencies": "Time",
     "trust": "The experiment itself",
     "inputs": "Unreadable evidence",

@@ -1,6 +1,7 @@
 """Longer runs than the default, for defects that need many records."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,51 @@ def commits_run() -> Run:
     for name in ("consume", "log"):
         run.frames[name] = run.frames[name][:0]
     _without(run, "reassign-1")  # no record of the topic meets this fault
+    return run
+
+
+MEMBERS = 3
+LEFT_US, TAKEN_US = 12 * S, 12_200_000
+"""When the patient's second member gives its partitions up, and when the other members get them."""
+
+
+def consumer(arm: str, number: int) -> str:
+    return f"orders-{arm}-consume-{number}"
+
+
+def group_event(at_us: int, name: str, arm: str, number: int, *partitions: int) -> dict[str, Any]:
+    """Return an event of a group's member about partitions."""
+    line = {"event": name, "workload": "orders", "arm": arm, "op": "consume", "worker": consumer(arm, number)}
+    return line | {"t_us": at_us, "partitions": [["orders", partition] for partition in partitions]}
+
+
+@cache
+def members_run() -> Run:
+    """Return a run with groups of three members; the patient's second member leaves, and the others take over."""
+    run = good_run().copy("members")
+    run.documents["timeline"]["workloads"][0]["consume"] |= {"group": "readers", "members": MEMBERS}
+    rows = run.frames["consume"]
+    owner = rows["partition"].astype(int) % MEMBERS + 1
+    moved = (rows["arm"] == "patient") & (owner == 2) & (rows["done_us"] > LEFT_US)
+    owner = owner.where(~moved, 1 + 2 * (rows["partition"].astype(int) // MEMBERS))
+    # what is due in between waits for the new owner
+    waits = moved & (rows["done_us"] < TAKEN_US)
+    done_us = rows["done_us"].where(~waits, TAKEN_US + rows["offset"])
+    worker = "orders-" + rows["arm"] + "-consume-" + owner.astype(str)
+    run.frames["consume"] = rows.assign(group="readers-" + rows["arm"], worker=worker, done_us=done_us)
+    events = [line for line in run.documents["events"] if line["event"] != "assigned"]
+    for arm in ("baseline", "patient"):
+        events += [group_event(0, "assigned", arm, number + 1, number, number + MEMBERS) for number in range(MEMBERS)]
+    events += [group_event(LEFT_US, "revoked", "patient", 2, 1, 4)]
+    events += [group_event(TAKEN_US, "assigned", "patient", 1, 1), group_event(TAKEN_US, "assigned", "patient", 3, 4)]
+    run.documents["events"] = events
+    run.slos(
+        "rebalance.count <= 1 for patient",
+        "rebalance.duration < 1s for patient",
+        "consume.unowned < 1s for patient for each partition",
+        "consume.stopped < 1s for patient",
+        "assignment.skew <= 3 for patient",
+    )
     return run
 
 

@@ -18,6 +18,10 @@ TAKES = {
     "refuse": "links",
     "late": "moments",
     "rotate": "leaders",
+    "leave": "members",
+    "join": "members",
+    "evict": "members",
+    "kill_client": "members",
 }
 """Kind of fault → its impact; kinds that are not listed have an unknown impact."""
 
@@ -89,13 +93,16 @@ class Play:
         }
     )
     group: str | None = None
+    members: int = 1
+    reserve: int = 0
     start_s: int = 10
     end_s: int = 130
 
     def evidence(self) -> Evidence:
         """Return the evidence that the run leaves."""
         produce = {"topic": "orders", "acks": "all", "rack": "a"}
-        consume = {"topic": "orders", "group": self.group, "rack": "a"}
+        consume: dict[str, Any] = {"topic": "orders", "group": self.group, "rack": "a"}
+        consume |= {"members": self.members, "reserve": {"base": self.reserve} if self.reserve else {}}
         arms = {"base": {"client": "confluent", "settings": self.settings}}
         workload = {"name": "w", "produce": produce, "consume": consume, "arms": arms}
         config = {"min.insync.replicas": str(self.in_sync_min)}
@@ -119,7 +126,12 @@ class Play:
                 "workloads": [workload],
                 "steps": [fault.step() for fault in self.faults],
             },
-            clients=(Client("w", "base", "orders", "orders", True, "all", True, False, "a", "a"),),
+            clients=(
+                Client(
+                    *("w", "base", "orders", "orders", True, "all", True, False, "a", "a"),
+                    members=self.members + self.reserve,
+                ),
+            ),
             producers={0: "w/base"},
             phases=(Phase("steady", None, self.start_s * S, self.end_s * S),),
             objectives=(),

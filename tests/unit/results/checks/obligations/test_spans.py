@@ -235,3 +235,38 @@ def cut_off(rack: str, node: int) -> tuple[str, ...]:
     ]
     outer = [f"client_{home}-k{node}" for home in "abc" if home != rack]
     return (*inner, *outer, *(f"client_{rack}-k{other}" for other in others))
+
+
+GROUP_S = 3 + 3 + 2
+"""A heartbeat, the initial delay of a rebalance, and its rounds."""
+MEMBERS_S, EXPELLED_S = 45, 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "noticed_s"),
+    [("leave", 0), ("kill_client", MEMBERS_S), ("evict", EXPELLED_S)],
+)
+def test_the_other_members_owe_progress(kind: str, noticed_s: int) -> None:
+    """After the group has noticed that a member is away and has rebalanced, while the member is still away."""
+    away = Play(
+        [lasting(kind, 40, 500, clients=("w-base-consume-2",))], group="readers", members=3, start_s=10, end_s=600
+    )
+    spans = due_s(away, "consume")
+    assert [(10, 40), (40 + noticed_s + BASE_S + GROUP_S, 500), (500 + BASE_S + GROUP_S, 600)] == spans
+
+
+def test_a_group_without_any_member_owes_nothing() -> None:
+    """All members are away, or the only one; their sessions outlast them, so the group first waits for their end."""
+    workers = tuple(f"w-base-consume-{number}" for number in (1, 2))
+    nobody = Play([lasting("kill_client", 40, 70, clients=workers)], group="readers", members=2)
+    alone = Play([lasting("kill_client", 40, 70, clients=("w-base-consume",))], group="readers")
+    for play in (nobody, alone):
+        assert [(10, 40), (40 + MEMBERS_S + BASE_S + GROUP_S, 130)] == due_s(play, "consume")
+
+
+def test_a_new_member_stops_the_others_for_a_rebalance() -> None:
+    """When it joins and when it leaves; members in reserve do not count as running."""
+    more = Play([lasting("join", 40, 70, clients=("w-base-consume-2",))], group="readers", members=1, reserve=1)
+    assert [(10, 40), (40 + BASE_S + GROUP_S, 70), (70 + BASE_S + GROUP_S, 130)] == due_s(more, "consume")
+    gone = Play([lasting("leave", 40, 70, clients=("w-base-consume-1",))], group="readers", members=1, reserve=1)
+    assert [(10, 40), (70 + BASE_S + GROUP_S, 130)] == due_s(gone, "consume")

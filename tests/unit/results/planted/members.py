@@ -1,0 +1,101 @@
+"""Defects of consumer groups with several members."""
+
+from functools import partial
+
+from aftershock.tests.unit.results.evidence_factory import S
+from aftershock.tests.unit.results.planted import catalogue
+from aftershock.tests.unit.results.planted.world import Run
+from aftershock.tests.unit.results.planted.worlds import LEFT_US, TAKEN_US, consumer, group_event, members_run
+
+defect = partial(catalogue.defect, base=members_run)
+BEFORE_US = LEFT_US - S
+
+
+@defect("a member that leaves, whose partitions the others take over: no alarm")
+def taken_over(run: Run) -> None:
+    run.documents["events"].append(_commit(2, BEFORE_US))
+
+
+def _commit(number: int, sent_us: int) -> dict[str, object]:
+    """Return a commit of what the patient's group has read of partition 1 before its second member leaves."""
+    rows = members_run().frames["consume"]
+    read = rows[(rows["arm"] == "patient") & (rows["partition"] == 1) & (rows["done_us"] < BEFORE_US)]
+    line = group_event(sent_us + 1_000, "committed", "patient", number) | {"took_us": 1_000}
+    return line | {"offsets": [["orders", 1, int(read["offset"].max()) + 1]]}
+
+
+def _delivered_again(run: Run, from_us: int, number: int) -> None:
+    """Let a member deliver the next record of partition 1 again that another member delivers."""
+    rows = run.frames["consume"]
+    some = rows[(rows["arm"] == "patient") & (rows["partition"] == 1) & (rows["done_us"] > from_us)].head(1)
+    run.add("consume", *some.assign(worker=consumer("patient", number)).to_dict("records"))
+
+
+@defect(
+    "a member that delivers from a partition that it has given up",
+    fails=("integrity/stale_assignment", "integrity/co_owned", "integrity/skipped"),
+)
+def delivered_what_was_given_up(run: Run) -> None:
+    _delivered_again(run, TAKEN_US + S, 2)
+
+
+@defect(
+    "a partition assigned to a second member while the first has it",
+    fails=("integrity/co_owned", "slo/rebalance.duration"),
+)
+def assigned_twice(run: Run) -> None:
+    run.documents["events"].append(group_event(BEFORE_US, "assigned", "patient", 3, 0))
+
+
+@defect("a commit that Kafka accepts from a member after another member got the partition", fails=("integrity/fenced",))
+def committed_after_the_takeover(run: Run) -> None:
+    run.documents["events"].append(_commit(2, TAKEN_US + S))
+
+
+@defect("a commit sent before the takeover and answered after it: no alarm")
+def answered_after_the_takeover(run: Run) -> None:
+    run.documents["events"].append(_commit(2, BEFORE_US) | {"t_us": TAKEN_US + S, "took_us": TAKEN_US + S - BEFORE_US})
+
+
+@defect("a new owner that starts before the last commit of the former owner", fails=("integrity/commit_behind",))
+def taken_over_too_early(run: Run) -> None:
+    run.documents["events"].append(_commit(2, BEFORE_US))
+    rows = run.frames["consume"]
+    read = rows[(rows["arm"] == "patient") & (rows["partition"] == 1) & (rows["done_us"] < LEFT_US)]
+    old = read[read["done_us"] > BEFORE_US - S]
+    at_us = {"done_us": [TAKEN_US + number for number in range(len(old))]}
+    run.add("consume", *old.assign(worker=consumer("patient", 1), **at_us).to_dict("records"))
+
+
+@defect(
+    "a new owner that delivers nothing for two seconds",
+    fails=("slo/rebalance.duration", "slo/consume.unowned-each-partition"),
+)
+def taken_over_slowly(run: Run) -> None:
+    rows = run.frames["consume"]
+    late = (rows["arm"] == "patient") & (rows["partition"] == 1) & rows["done_us"].between(LEFT_US, TAKEN_US + 2 * S)
+    run.set("consume", rows.index[late], done_us=TAKEN_US + 2 * S + rows.loc[late, "offset"])
+    run.read_in_order()
+
+
+@defect("a partition that kept its owner and stood still during the rebalance", fails=("slo/consume.stopped",))
+def kept_and_stopped(run: Run) -> None:
+    rows = run.frames["consume"]
+    still = (rows["arm"] == "patient") & (rows["partition"] == 0) & rows["done_us"].between(LEFT_US, LEFT_US + 2 * S)
+    run.set("consume", rows.index[still], done_us=LEFT_US + 2 * S + rows.loc[still, "offset"])
+    run.read_in_order()
+
+
+@defect(
+    "a group that rebalances twice and leaves a member without partitions",
+    fails=("slo/rebalance.count", "slo/assignment.skew"),
+)
+def rebalanced_again(run: Run) -> None:
+    rows = run.frames["consume"]
+    moved = (rows["arm"] == "patient") & (rows["partition"].isin([2, 5])) & (rows["done_us"] > TAKEN_US + 2 * S)
+    run.set("consume", rows.index[moved], worker=consumer("patient", 1))
+    at_us = TAKEN_US + 2 * S
+    run.documents["events"] += [
+        group_event(at_us, "revoked", "patient", 3, 2, 5),
+        group_event(at_us + 1, "assigned", "patient", 1, 2, 5),
+    ]
