@@ -82,7 +82,13 @@ def test_defects_when_leaders_move_die_or_stall(aftershock: Any) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["answers", "leaders"])
+def test_defects_of_group_members(aftershock: Any) -> None:
+    """Eight more, which show when members leave, die or stand still."""
+    assert {} == misjudged(verdict(aftershock, "members", door=DOOR))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["answers", "leaders", "members"])
 def test_the_same_without_the_defects_raises_no_alarm(aftershock: Any, name: str) -> None:
     """Every client of the plan is correct, and none fails."""
     assert {} == failed(verdict(aftershock, name))

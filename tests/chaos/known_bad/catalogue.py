@@ -1,4 +1,5 @@
-"""Known-bad clients: the reference client with one defect, and the check that must detect it.
+"""Known-bad clients: the reference client, or an application of confluent-kafka, with one defect; and the check that
+must detect it.
 
 Each module of ``clients`` is one client: its name is the name of its arm in the plans, the first line of its
 docstring describes the defect, the rest of the docstring names a real bug like it, and ``BAD`` has the other fields.
@@ -13,6 +14,10 @@ from pkgutil import iter_modules
 
 _CLIENTS = "aftershock.tests.chaos.known_bad.clients"
 _HOME = Path(__file__).parent
+OF_TWO_OWNERS = frozenset(
+    {f"integrity/{name}" for name in ("backward", "co_owned", "commit_behind", "duplicate", "fenced", "order")}
+)
+"""Checks that may fail when two members of a group process one partition."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
 
-PLANS = ("answers", "leaders")
+PLANS = ("answers", "leaders", "members")
 _TITLE = """## Known-bad clients
 
-The same on a real cluster: the reference client with one defect (`tests/chaos/known_bad/clients/`), beside good ones,
-under faults that bring it out (`tests/chaos/test_known_bad.py`; those of `answers` in every test run, those of
-`leaders` in the nightly). Each must be failed by the check named, for the reason named, and nobody else may be. Of the
-same plans {clean} clients without a defect must raise no alarm.
+The same on a real cluster: a client with one defect (`tests/chaos/known_bad/clients/`) beside good ones, under faults
+that bring it out (`tests/chaos/test_known_bad.py`; the plan `answers` in every test run, the others in the nightly).
+Four of `members` are applications of confluent-kafka, the others are variants of the reference client. Each must be
+failed by the check named, for the reason named, and nobody else may be. Of the same plans {clean} clients without a
+defect must raise no alarm.
 
 | client | brought out by | caught by | plan |
 | --- | --- | --- | --- |"""

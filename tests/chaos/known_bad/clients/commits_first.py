@@ -20,7 +20,7 @@ def plant() -> None:
                 await self._consumer._group._commits.finish()
                 await asyncio.sleep(WORK_S)
             for fetched in batches:
-                self._take(fetched)
+                await self._take(fetched)
             self._receiving.idle()
 
     put(ReferenceConsumer, "_read", commit_and_read)
