@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -294,10 +295,16 @@ plans.command("from")(adhoc.plan_from)
 adhoc.runs.command()(analysis.archive)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End the command as Ctrl-C does, after the clean-up; also a background job of a shell, which ignores Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.default_int_handler(number, frame)
+    signal.raise_signal(signal.SIGINT)
+
+
 def main() -> None:
     """Run the command in ``sys.argv``, and exit with the command's exit code."""
-    # SIGTERM ends a run as Ctrl-C does, after the clean-up
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         code: Any = app(standalone_mode=False)
     except TyperException as error:

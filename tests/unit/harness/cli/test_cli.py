@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+import pytest
 
 GOOD = """
 name: good
@@ -14,6 +17,15 @@ topics: [{name: orders, partitions: 3, replication: 3}]
 workloads: [{name: orders, produce: {topic: orders, rate: 100/s}, consume: {topic: orders}}]
 faults: [{at: 0s, for: 5s, kind: kill, broker: leader of orders/0}]
 slo: ["lost == 0"]
+"""
+SIGNALLED = """
+import os, signal, time
+from aftershock.harness.cli import __main__ as cli
+def app(**_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+cli.app = app
+cli.main()
 """
 BAD = GOOD.replace("replication: 3", "replication: 5").replace("kind: kill", "kind: kil").replace("lost", "lots")
 
@@ -75,6 +87,16 @@ def test_an_engine_that_dies_during_a_command_is_a_clear_error(tmp_path: Path) -
     assert (3, "") == (ended.returncode, ended.stdout)
     assert ended.stderr.startswith("the Docker engine stopped answering")
     assert 1 == len(ended.stderr.splitlines())
+
+
+@pytest.mark.parametrize("disposition", [signal.SIG_IGN, signal.SIG_DFL])
+def test_sigterm_ends_a_command_that_ignores_ctrl_c(disposition: signal.Handlers) -> None:
+    """A shell starts the background jobs of a script with SIGINT ignored; SIGTERM must end them all the same."""
+    command = [sys.executable, "-c", SIGNALLED]
+    ended = subprocess.run(
+        command, check=False, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGINT, disposition)
+    )
+    assert 130 == ended.returncode
 
 
 def test_a_wrong_option_exits_3(tmp_path: Path) -> None:
