@@ -11,7 +11,6 @@ from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
-    CommitSchedule,
     ConsumeAssignment,
     ProduceAssignment,
     Setting,
@@ -103,7 +102,7 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
     """
     planned: Config = {
         "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",
-        "enable.auto.commit": assignment.group is not None and assignment.commit in (None, CommitSchedule()),
+        "enable.auto.commit": assignment.group is not None and assignment.own_commits is None,
         "auto.offset.reset": assignment.from_,
     }
     if assignment.protocol is not None:

@@ -27,7 +27,6 @@ from aftershock.workloads.adapters.security import java_config, librdkafka_confi
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
-    CommitSchedule,
     ConsumeAssignment,
     Setting,
 )
@@ -388,8 +387,7 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
         "settings": {**connection, **assignment.settings},
     }
     if isinstance(assignment, ConsumeAssignment):
-        commit = assignment.commit
-        scheduled = commit is not None and commit != CommitSchedule()
+        commit = assignment.own_commits
         return StartConsume(
             **common,
             group=assignment.group,
@@ -397,7 +395,7 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
             group_protocol=assignment.protocol,
             assignor=assignment.assignor,
             instance_id=assignment.instance_id,
-            commit=CommitEvery(**commit.model_dump()) if commit and scheduled else None,
+            commit=CommitEvery(**commit.model_dump()) if commit else None,
             processing_ms=assignment.processing_ms,
             from_=assignment.from_,
             positions=None if positions is None else dict(positions),

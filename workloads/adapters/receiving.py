@@ -86,8 +86,7 @@ class ReceiveRecorder:
         self.assignments = 0
         self.foreign = 0
         self.owned: set[int] = set()
-        scheduled = assignment.commit is not None and assignment.commit != CommitSchedule()
-        self.pending = PendingCommits(assignment.commit, clock) if assignment.commit and scheduled else None
+        self.pending = PendingCommits(assignment.own_commits, clock) if assignment.own_commits else None
         self._filler = Filler()
         self._spool = ConsumeSpool(assignment.spool, assignment)
         self._positions: dict[int, int] = {}

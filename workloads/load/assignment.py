@@ -137,6 +137,11 @@ class ConsumeAssignment(_Assignment):
     from_: Literal["earliest", "latest"] = "earliest"
     begin: dict[int, int] = Field(default_factory=dict)
 
+    @property
+    def own_commits(self) -> CommitSchedule | None:
+        """When the consumer itself commits; None if its client library does, or nobody."""
+        return None if self.commit == CommitSchedule() else self.commit
+
 
 Assignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
 
