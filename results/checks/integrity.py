@@ -161,11 +161,7 @@ def _add(finding: Finding, examined: int, broken: int, samples: tuple[tuple[int,
 
 
 def _events(evidence: Evidence, client: Client) -> list[Event]:
-    return [
-        event
-        for event in evidence.events
-        if event.get("arm") == client.arm and event.get("workload", client.workload) == client.workload
-    ]
+    return [event for event in evidence.events if client.wrote(event)]
 
 
 def _of_replicas(facts: Facts) -> Iterator[Result]:

@@ -163,6 +163,10 @@ class Client:
             self.workload, self.arm, side, {"produce": self.producers, "consume": self.members}.get(side, 1)
         )
 
+    def wrote(self, event: Mapping[str, Any]) -> bool:
+        """Return True if a process of the client wrote an event, which may not name its workload."""
+        return event.get("arm") == self.arm and event.get("workload", self.workload) == self.workload
+
     def reader_of(self, event: Mapping[str, Any]) -> str:
         """Return the name of the client's consumer process that wrote an event."""
         workers = self.workers("consume")

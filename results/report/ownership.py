@@ -7,6 +7,7 @@ from matplotlib.lines import Line2D
 
 from aftershock.results.checks.findings.ownership import Tenure, tenures
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.explain.rebalances import Rebalance, of_client
 from aftershock.results.report.plots import Plot, faults_caption
 from aftershock.results.report.svg import (
     GREY,
@@ -31,18 +32,22 @@ _NUMBERED_SHARE_MIN = 0.03
 def charts(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[Plot]:
     """Return a chart for each group of several members; ``labels`` maps clients to their names."""
     groups = [client for client in evidence.clients if client.consumes_from and client.members > 1]
-    rows = {row["client"]: row["rebalances"] for row in analysis.get("rebalances", ())}
     return [
-        _chart(evidence, client, labels.get(client.key, client.key), rows.get(client.key, ()), number)
+        _chart(evidence, client, owned, labels.get(client.key, client.key), of_client(analysis, client), number)
         for number, client in enumerate(groups)
-        if any(tenures(evidence, client))
+        if (owned := tenures(evidence, client))
     ]
 
 
 def _chart(
-    evidence: Evidence, client: Client, label: str, rebalances: Sequence[Mapping[str, Any]], number: int
+    evidence: Evidence,
+    client: Client,
+    owned: Sequence[Tenure],
+    label: str,
+    rebalances: Sequence[Rebalance],
+    number: int,
 ) -> Plot:
-    owned, end_us = tenures(evidence, client), max((phase.end_us for phase in evidence.phases), default=0)
+    end_us = max((phase.end_us for phase in evidence.phases), default=0)
     places = sorted({tenure.place for tenure in owned})
     shown = places[:LANES_MAX]
     height = {place: index for index, place in enumerate(shown)}
@@ -83,7 +88,7 @@ def _draw(axis: Any, tenure: Tenure, lane: int, member: int, end_us: int) -> Non
         axis.plot([start_s], [lane], "|", color=GREY, markersize=5)
 
 
-def reading(rebalances: Sequence[Mapping[str, Any]]) -> str:
+def reading(rebalances: Sequence[Rebalance]) -> str:
     """Return a sentence about a group's rebalances."""
     if not rebalances:
         return "The group did not rebalance."

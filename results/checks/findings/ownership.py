@@ -50,12 +50,8 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
     workers = client.workers("consume")
     moments: list[tuple[int, str, str, list[Place], int | None]] = []
     for line in evidence.events:
-        of_client = (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload)
-        if (
-            of_client
-            and line.get("event") in ("assigned", "revoked", "lost")
-            and line.get("op", "consume") == "consume"
-        ):
+        of_ownership = line.get("event") in ("assigned", "revoked", "lost") and line.get("op", "consume") == "consume"
+        if of_ownership and client.wrote(line):
             places = [(topic, number) for topic, number in line.get("partitions") or ()]
             moments.append((int(line.get("t_us", 0)), line["event"], client.reader_of(line), places, line.get("epoch")))
     for worker, spans in worker_outages(evidence, KILLED).items():
@@ -104,8 +100,7 @@ def fenced(evidence: Evidence, client: Client) -> tuple[int, int]:
         by_place.setdefault(tenure.place, []).append(tenure)
     examined = broken = 0
     for line in evidence.events:
-        of_client = (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload)
-        if not of_client or line.get("event") != "committed" or line.get("took_us") is None:
+        if line.get("event") != "committed" or line.get("took_us") is None or not client.wrote(line):
             continue
         worker, sent_us = client.reader_of(line), line["t_us"] - line["took_us"]
         for topic, number, _ in line["offsets"]:

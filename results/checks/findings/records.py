@@ -164,7 +164,7 @@ def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[Client, Mapp
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
             for client in readers:
-                if (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload):
+                if client.wrote(line):
                     yield client, line
 
 
