@@ -1,7 +1,7 @@
 """FindCoordinator, and connections to the coordinators that the answers name."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -28,12 +28,6 @@ from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 
 DEADLINE_MS = 15_000
 NOWHERE = TopicPartition("no-such-topic", 0)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=2) as cluster:
-        yield cluster
 
 
 @pytest.fixture

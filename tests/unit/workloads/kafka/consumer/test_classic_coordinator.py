@@ -5,7 +5,7 @@ The members of a test run in one process, each with its own connections; the coo
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -20,18 +20,6 @@ from aftershock.workloads.kafka.rules.values import TopicPartition
 #: A poll every now and then must suffice, so heartbeats are much more frequent than in production.
 CLASSIC = {"group_protocol": "classic", "heartbeat_interval_ms": 20, "session_timeout_ms": 1_500}
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
-    yield running
-    running.clear()
 
 
 def classic(

@@ -1,7 +1,6 @@
 """The consumer as an application uses it: start, assign, poll, close, and errors."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,18 +9,6 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import QUICK, Reader, append, asked, fresh_topic, reading
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch_builder import build
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
-    yield running
-    running.clear()
 
 
 async def test_every_record_comes_once_and_in_order(cluster: ScriptedBroker) -> None:

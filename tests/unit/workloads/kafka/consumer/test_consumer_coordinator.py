@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,18 +12,6 @@ from aftershock.tests.unit.workloads.kafka.grouping import eventually, holding, 
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
-    yield running
-    running.clear()
 
 
 def committed(cluster: ScriptedBroker, group: str) -> dict[int, int]:

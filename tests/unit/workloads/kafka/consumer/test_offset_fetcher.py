@@ -10,12 +10,6 @@ from aftershock.tests.unit.workloads.kafka.consuming import append, asked, fresh
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=2) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
     yield running

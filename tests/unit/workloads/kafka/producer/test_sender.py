@@ -1,7 +1,6 @@
 """The sender loop against a misbehaving cluster: requests, their times, and the effect of responses."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,18 +15,6 @@ from aftershock.tests.unit.workloads.kafka.producing import Writer, produced, wr
 from aftershock.workloads.kafka.producer.produce_request import InFlight
 
 OK = (0, False)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
-    yield running
-    running.clear()
 
 
 def ends(writer: Writer) -> list[tuple[int, bool]]:
