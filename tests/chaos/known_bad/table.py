@@ -8,9 +8,9 @@ _TITLE = """## Known-bad clients
 
 The same on a real cluster: a client with one defect (`tests/chaos/known_bad/clients/`) beside good ones, under faults
 that bring it out (`tests/chaos/test_known_bad.py`; the plan `answers` in every test run, the others in the nightly).
-Four of `members` are applications of confluent-kafka, the others are variants of the reference client. Each must be
-failed by the check named, for the reason named, and nobody else may be. Of the same plans {clean} clients without a
-defect must raise no alarm.
+Four of `members` are applications of confluent-kafka, the others are variants of the reference client. The check in
+the table must fail the client, with the reason that the test expects, and no other client may fail. Without the
+defects, the {clean} clients of these plans must raise no alarm.
 
 | client | brought out by | caught by | plan |
 | --- | --- | --- | --- |"""
