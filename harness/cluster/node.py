@@ -6,6 +6,7 @@ until the cluster is removed, because its output is evidence.
 """
 
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -22,6 +23,7 @@ from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.topology import Node
 
 SHUT_DOWN_S = 30
+FREEZE_ATTEMPTS = 8
 _VERSION = re.compile(r":(\d+\.\d+\.\d+)")
 WAS = "-was-"  # <name>-was-<n>: a container that was replaced
 _REQUEST_THREADS = "data-plane-kafk"  # the kernel's 15 characters of the names of network and request handler threads
@@ -99,7 +101,20 @@ class KafkaNode:
         self._act("start")
 
     def pause(self) -> None:
-        self._act("pause")
+        """Pause all processes of the node at once, within ``FREEZE_ATTEMPTS`` attempts.
+
+        With cgroup v1, the container runtime freezes no container while one of its threads waits in the kernel, for a
+        disk for example. The runtime gives up in milliseconds and leaves the container running.
+        """
+        for attempt in count(1):
+            try:
+                self._act("pause")
+            except ClusterError as error:
+                if attempt == FREEZE_ATTEMPTS or "unable to freeze" not in str(error):
+                    raise
+                time.sleep(attempt * 0.05)
+            else:
+                return
 
     def resume(self) -> None:
         if self.state() == "paused":

@@ -4,13 +4,21 @@ import ctypes
 import os
 import threading
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from docker.errors import APIError
 
-from aftershock.harness.cluster.node import ContainerUsage, KafkaNode, current_container, node_name
+from aftershock.errors import ClusterError
+from aftershock.harness.cluster.node import (
+    FREEZE_ATTEMPTS,
+    ContainerUsage,
+    KafkaNode,
+    current_container,
+    node_name,
+)
 
 NETWORKS = {"eth0": {"rx_bytes": 5, "tx_bytes": 30}, "eth1": {"rx_bytes": 5, "tx_bytes": 7}}
 
@@ -100,3 +108,33 @@ def test_the_node_name_of_a_replaced_container(name: str) -> None:
     container: Any = Container()
     container.name = name
     assert "r-k2" == node_name(container)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "reason", "attempts"),
+    [
+        (0, "", 1),
+        (FREEZE_ATTEMPTS - 1, "OCI runtime pause failed: unable to freeze: unknown", FREEZE_ATTEMPTS),
+        (FREEZE_ATTEMPTS, "OCI runtime pause failed: unable to freeze: unknown", FREEZE_ATTEMPTS),
+        (1, "Container k1 is not running", 1),
+    ],
+)
+def test_pause_is_repeated_while_the_kernel_holds_a_thread(
+    refusals: int, reason: str, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the refusal to freeze is temporary; the last one, and any other reason, is the caller's error."""
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    asked = []
+
+    class Freezing(Container):
+        def reload(self) -> None: ...
+
+        def pause(self) -> None:
+            asked.append(self)
+            if len(asked) <= refusals:
+                raise APIError("500 Server Error", explanation=reason)
+
+    node = KafkaNode(cast("Any", None), cast("Any", Freezing({})))
+    with pytest.raises(ClusterError, match=reason) if attempts <= refusals else nullcontext():
+        node.pause()
+    assert attempts == len(asked)
