@@ -156,7 +156,7 @@ class Conversation:
                     hit.count_request()
                     delay_ms += hit.rule.delay_ms
                     serial |= hit.rule.serial
-                case "answer_error" | "cap_versions" | "strip_hints" | "falsify_hints":
+                case "answer_error" | "hide_error" | "cap_versions" | "strip_hints" | "falsify_hints":
                     response = decoded_response(frame, pending.head)
                     if response is None:
                         hit.counts["untouched"] += 1

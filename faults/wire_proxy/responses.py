@@ -46,6 +46,11 @@ def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_vie
             return _changed(response, subject, ERROR_FIELDS, lambda item: _with_error(item, rule.error))
         return replace(response, error_code=rule.error) if hasattr(response, "error_code") else response
 
+    if rule.do == "hide_error":
+        return _without_error(
+            _changed(response, subject, ERROR_FIELDS, partial(_without_error, code=rule.error)), rule.error
+        )
+
     if rule.do == "cap_versions":  # an API whose lowest version is above its cap isn't offered
         caps = {API_KEYS[api]: cap for api, cap in rule.versions.items()}
         offered = []
@@ -83,6 +88,11 @@ def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_vie
 def _with_error(item: Any, code: int) -> Any:
     emptied = {"records": b""} if hasattr(item, "records") else {}
     return replace(item, **{name: code for name in ERROR_FIELDS if hasattr(item, name)}, **emptied)
+
+
+def _without_error(item: Any, code: int) -> Any:
+    hidden = dict.fromkeys((name for name in ERROR_FIELDS if getattr(item, name, 0) == code), 0)
+    return replace(item, **hidden) if hidden else item
 
 
 @cache

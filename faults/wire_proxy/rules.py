@@ -6,6 +6,7 @@ The field ``do`` of a rule names the action on each request to which the rule ap
 * ``drop_request`` discards the request; then the connection is ``closed``, or stays ``silent``.
 * ``duplicate_request`` sends the request to the broker twice, and discards the second response.
 * ``answer_error`` answers with ``error``, without the broker if the request would change state at the broker.
+* ``hide_error`` replaces ``error`` in the broker's response by 0, which means success.
 * ``delay_response`` delays the response by ``delay_ms``; with ``serial``, counted from the previous response.
 * ``drop_response`` discards the broker's response; then the connection is ``closed``, or stays ``silent``.
 * ``close_mid_frame`` forwards half of the request or response (``message``), and closes the connection.
@@ -39,6 +40,7 @@ RuleAction = Literal[
     "drop_request",
     "duplicate_request",
     "answer_error",
+    "hide_error",
     "delay_response",
     "drop_response",
     "close_mid_frame",

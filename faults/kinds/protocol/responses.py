@@ -4,6 +4,9 @@ Under ``answer_error``, a request that would change state at the broker never re
 with the error for everything that the request names. The broker serves a read-only request, and the wire proxy puts the
 error into the broker's response, for the fault's topic and partition.
 
+Under ``hide_error``, the broker gets the request and refuses it, and the client is told of success: a client that only
+learns of its mistake from the error can't learn of it.
+
 Clients negotiate API versions once for each connection, so injection and heal of ``cap_versions`` close the connections
 of the affected clients. Brokers don't offer an API whose lowest version is above its cap, or whose cap is ``none``.
 
@@ -16,8 +19,8 @@ session.
 * The hint ``session_id`` in a Fetch response is the id of the fetch session that the broker granted (KIP-227).
 * The hint ``preferred_replica`` in a Fetch response names the replica that the consumer should read from (KIP-392).
 
-Responses to harmless probes contain no hints, so the wire proxy's count of changed responses is the only witness of a
-hint fault.
+Responses to harmless probes contain no hints and no errors, so the wire proxy's count of changed responses is the only
+witness of a hint fault and of ``hide_error``.
 """
 
 import random
@@ -36,21 +39,26 @@ from aftershock.faults.wire_proxy.messages import ERROR_CODES
 from aftershock.faults.wire_proxy.rules import Hint
 
 
-class HintFault(TamperFault):
+class UnprobedFault(TamperFault):
+    """Base of faults on parts of responses (hints, errors) that the response to a harmless probe does not have."""
+
+    @property
+    def probe_api(self) -> str | None:
+        return None
+
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- no probe is sent
+        return Witness("altered responses to probes", 0, 0, "responses", 1, ok=False)
+
+
+class HintFault(UnprobedFault):
     """Base of faults that change or remove hints (leader, address, session, replica) in brokers' responses."""
 
     api: Api | None = None
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
 
-    @property
-    def probe_api(self) -> str | None:
-        return None  # the response to a probe contains no hint
-
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- no probe is sent
-        return Witness("hints in the response to a probe", 0, 0, "hints", 1, ok=False)
-
 
 _ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}
+KafkaError = Annotated[str, known_to_kafka("error", ERROR_CODES), WithJsonSchema(_ERROR)]
 
 
 class AnswerError(TamperFault):
@@ -62,7 +70,7 @@ class AnswerError(TamperFault):
 
     kind: Literal["answer_error"] = "answer_error"
     api: Api
-    error: Annotated[str, known_to_kafka("error", ERROR_CODES), WithJsonSchema(_ERROR)]
+    error: KafkaError
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": "answer_error", "error": ERROR_CODES[self.error]}
@@ -71,6 +79,21 @@ class AnswerError(TamperFault):
         """Return a witness that the response to a probe contains the error code."""
         answered = ERROR_CODES[self.error] in now.errors
         return Witness(f"matching probes answered with {self.error}", 1, float(answered), "probes", 1, answered)
+
+
+class HideError(UnprobedFault):
+    """Hide an error in brokers' responses, so that clients take refused requests for successful ones."""
+
+    band = Band("#a63603", "hidden error")
+    proof = "The wire proxy counts the responses in which it hid the error (read each second)."
+    remedy = "The rule is removed."
+
+    kind: Literal["hide_error"] = "hide_error"
+    api: Api
+    error: KafkaError
+
+    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
+        return {"do": "hide_error", "error": ERROR_CODES[self.error]}
 
 
 _NONE = "none"

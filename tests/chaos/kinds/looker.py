@@ -22,12 +22,13 @@ TURN_S, TIMEOUT_S = 0.15, 5.0
 
 @dataclass(frozen=True)
 class Turn:
-    """Result of one turn. ``leader`` and ``endpoints`` are hints beside NOT_LEADER_OR_FOLLOWER; ``produce`` is the
-    highest version.
+    """Result of one turn. ``error`` and the hints ``leader`` and ``endpoints`` answer a record sent to
+    a broker that does not lead; ``produce`` is the highest version.
     """
 
     t_us: int
     produce: int
+    error: int
     leader: int
     endpoints: tuple[tuple[int, int], ...]
     session: int
@@ -60,11 +61,12 @@ class Looker:
         with Connection(self._leading, TIMEOUT_S) as leading, Connection(self._other, TIMEOUT_S) as other:
             versions = {each.api_key: each.max_version for each in _ask(leading, "ApiVersions", 0).api_keys}
             refused = _ask(other, "Produce", 12, acks=-1, topic_data=[_produced()], timeout=1000)
-            hint = refused.responses[0].partition_responses[0].current_leader
+            refusal = refused.responses[0].partition_responses[0]
             fetched = _ask(leading, "Fetch", 16, topics=[self._fetched()], max_bytes=1, session_epoch=0, rack_id="a")
         replica = fetched.responses[0].partitions[0].preferred_read_replica
         endpoints = tuple((each.node_id, each.port) for each in refused.node_endpoints)
-        return Turn(now_us, versions.get(0, -1), hint.leader_id, endpoints, fetched.session_id, replica)
+        leader = refusal.current_leader.leader_id
+        return Turn(now_us, versions.get(0, -1), refusal.error_code, leader, endpoints, fetched.session_id, replica)
 
     def _fetched(self) -> dict[str, Any]:
         return {"topic_id": self._topic_id, "partitions": [{"partition": 0, "partition_max_bytes": 1}]}

@@ -136,6 +136,14 @@ def false_hints(seen: Observation) -> None:
     assert hits(seen)
 
 
+def successes(seen: Observation) -> None:
+    """Assert that the client is told of success by a broker that has no such leader; the hint beside it remains."""
+    during, around = turns_during_and_around(seen)
+    assert {(0, running["leader"])} == {(each.error, each.leader) for each in during}
+    assert {6} == {each.error for each in around}  # NOT_LEADER_OR_FOLLOWER
+    assert hits(seen)
+
+
 def old(seen: Observation) -> None:
     during, around = turns_during_and_around(seen)
     assert {9} == {each.produce for each in during}
@@ -167,6 +175,15 @@ CASES = {
     ],
     "answer_error": [
         Case(f"{{kind: answer_error, {P}, error: NOT_LEADER_OR_FOLLOWER, {SOME}}}", disturbed, "proxied"),
+    ],
+    "hide_error": [
+        Case(
+            f"{{kind: hide_error, api: Produce, error: NOT_LEADER_OR_FOLLOWER, client_id: {LOOKER}, for: 3s}}",
+            successes,
+            "proxied",
+            looking,
+            stopped,
+        )
     ],
     "close_mid_frame": [
         Case(f"{{kind: close_mid_frame, {P}, {SOME}}}", disturbed, "proxied"),

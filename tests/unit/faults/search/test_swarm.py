@@ -86,8 +86,13 @@ def test_every_plan_can_be_run(seed: int) -> None:
 
 
 def test_every_kind_can_be_reached() -> None:
-    """Every kind that needs no image of another version and no group without members has cells, in every phase."""
-    assert KINDS.keys() - {"rolling_upgrade", "delete_group_offsets"} == {cell.fault for cell in shipped().cells}
+    """Every kind has cells, in every phase, unless it needs an image of another version or a group without members.
+
+    ``hide_error`` has none: a client that is told of success can't keep its promises.
+    """
+    assert KINDS.keys() - {"rolling_upgrade", "delete_group_offsets", "hide_error"} == {
+        cell.fault for cell in shipped().cells
+    }
     assert set(PHASES) == {cell.phase for cell in shipped().cells}
 
 

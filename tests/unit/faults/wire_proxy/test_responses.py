@@ -153,6 +153,24 @@ async def test_errors_of_a_whole_fetch_and_of_its_partitions(broker: ScriptedBro
     )
 
 
+async def test_hidden_errors_of_a_whole_response_and_of_its_items(broker: ScriptedBroker, hop: Hop) -> None:
+    """Only the rule's error becomes success, of a whole response and of its items; other responses pass unchanged."""
+    topic_id = broker.create("t")
+    frame_client = await hop.dial()
+    rule = hop.rule("hide_error", api="Fetch", error=SESSION_NOT_FOUND)
+    broker.script("Fetch", top_error=SESSION_NOT_FOUND)
+    assert 0 == (await fetch(frame_client, topic_id)).error_code
+    assert 1 == hop.counts(rule)["hit"]
+    broker.script("Fetch", error=1)
+    assert 1 == (await fetch(frame_client, topic_id)).responses[0].partitions[0].error_code
+    hop.proxy.remove_rule("hide_error")
+    rule = hop.rule("hide_error", api="Fetch", error=1)
+    broker.script("Fetch", error=1)
+    assert 0 == (await fetch(frame_client, topic_id)).responses[0].partitions[0].error_code
+    await fetch(frame_client, topic_id)
+    assert 1 == hop.counts(rule)["hit"]
+
+
 async def test_capped_api_versions(hop: Hop) -> None:
     """Versions above the cap are not offered; an API capped below its lowest version or by None is not offered
     at all.

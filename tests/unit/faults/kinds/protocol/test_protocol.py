@@ -21,12 +21,13 @@ KINDS = {
     "drop_response": "api: Produce",
     "duplicate_request": "api: Produce",
     "answer_error": "api: Produce, error: NOT_LEADER_OR_FOLLOWER",
+    "hide_error": "api: OffsetCommit, error: UNKNOWN_MEMBER_ID",
     "close_mid_frame": "api: Metadata",
     "strip_hints": "hints: [current_leader, node_endpoints]",
     "falsify_hints": "hints: [preferred_replica, session_id], broker: leader of orders/1",
     "cap_versions": "versions: {Fetch: 11, ConsumerGroupHeartbeat: none}",
 }
-UNSEEN = ("strip_hints", "falsify_hints")
+UNSEEN = ("strip_hints", "falsify_hints", "hide_error")
 """Kinds that no probe shows: the proxy's counters are all there is."""
 
 
@@ -185,6 +186,7 @@ def test_the_compiler_draws_the_chances() -> None:
         ("drop_response", "api: Prodcue", "Kafka has no API `Prodcue`; did you mean `Produce`?"),
         ("drop_response", "delay: 3s", "`api` is missing here"),
         ("answer_error", "api: Produce, error: NOT_LEADER", "Kafka has no error `NOT_LEADER`"),
+        ("hide_error", "api: Produce, error: NONE", "Kafka has no error `NONE`"),
         ("drop_response", "api: Produce, partition: 1", "`partition` needs a `topic`"),
         ("drop_response", "api: Produce, op: produce", "`op` needs a `client`"),
         ("drop_response", "api: Produce, nth: 1, probability: 0.5", "exclude each other"),
