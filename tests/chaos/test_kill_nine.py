@@ -1,5 +1,5 @@
-"""SIGKILL of the runner at random moments with overlapping faults: no trace remains, and another cluster is
-unaffected.
+"""SIGKILL of the runner at random moments, with overlapping faults or while members of groups come and go: no trace
+remains, and another cluster is unaffected.
 
 Two moments a run by default, twenty in the nightly (AFTERSHOCK_KILLS); half are cleaned up by ``aftershock heal``,
 half by the watchdog alone.
@@ -44,6 +44,24 @@ faults:
   - {id: dead, at: 1s, for: 5s, kind: kill, broker: any broker except leader of orders/0}
   - {id: refused, at: 2s, for: 6s, kind: refuse, link: "client(b) -> broker"}
 """
+CHURN_S = 12.0
+CHURN = """
+name: doomed-groups
+cluster: {racks: {a: 1, b: 1}}
+topics: [{name: orders, partitions: 6, replication: 2}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, record_size: 200}
+    consume: {topic: orders, group: readers, members: 3, commit: {every: 200ms}}
+    arms: {reference: {client: reference}, confluent: {client: confluent}, java: {client: java}}
+timing: {warmup: {min: 1s, max: 1s}, steady: 1s, fault: 3s, recovery: 1s}
+faults:
+  - at: 0s
+    together:
+      - {id: churn-reference, for: 14s, kind: churn, client: reference, every: 1s}
+      - {id: churn-confluent, for: 14s, kind: churn, client: confluent, every: 1s}
+      - {id: churn-java, for: 14s, kind: churn, client: java, every: 1s}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +79,21 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.mark.parametrize("number", range(KILLS))
 def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster, number: int) -> None:
     """SIGKILL somewhere between the first container and the verdict."""
-    moment_s = random.Random(SEED * 1000 + number).uniform(0.2, LIFE_S)  # noqa: S311  # reproducible, not secret
+    killed_without_trace(aftershock(PLAN), "starting 2 Kafka nodes", LIFE_S, neighbour, number)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(KILLS))
+def test_nothing_remains_of_a_runner_killed_during_churn(aftershock: Any, neighbour: Cluster, number: int) -> None:
+    """SIGKILL while members of three clients' groups are stopped and started: no process of a member remains."""
+    killed_without_trace(aftershock(CHURN), "churn-java: in force", CHURN_S, neighbour, number)
+
+
+def killed_without_trace(command: Any, after: str, within_s: float, neighbour: Cluster, number: int) -> None:
+    """Kill the runner at a random moment after it printed ``after``, and assert that nothing of the run remains."""
+    moment_s = random.Random(SEED * 1000 + number).uniform(0.2, within_s)  # noqa: S311  # reproducible, not secret
     before = container_ids(neighbour)
-    command = aftershock(PLAN)
-    command.wait_for("starting 2 Kafka nodes")
+    command.wait_for(after)
     ended = still_lacking(lambda: "" if command.process.poll() is not None else "it lives", moment_s) == ""
     command.process.kill()
     command.finish()

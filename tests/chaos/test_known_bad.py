@@ -83,7 +83,7 @@ def test_defects_when_leaders_move_die_or_stall(aftershock: Any) -> None:
 
 @pytest.mark.nightly
 def test_defects_of_group_members(aftershock: Any) -> None:
-    """Eight more, which show when members leave, die or stand still."""
+    """Nine more, which show when members leave, die or stand still."""
     assert {} == misjudged(verdict(aftershock, "members", door=DOOR))
 
 

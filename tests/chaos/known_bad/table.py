@@ -8,7 +8,7 @@ _TITLE = """## Known-bad clients
 
 The same on a real cluster: a client with one defect (`tests/chaos/known_bad/clients/`) beside good ones, under faults
 that bring it out (`tests/chaos/test_known_bad.py`; the plan `answers` in every test run, the others in the nightly).
-Four of `members` are applications of confluent-kafka, the others are variants of the reference client. The check in
+Five of `members` are applications of confluent-kafka, the others are variants of the reference client. The check in
 the table must fail the client, with the reason that the test expects, and no other client may fail. Without the
 defects, the {clean} clients of these plans must raise no alarm.
 

@@ -1,0 +1,120 @@
+"""Members of consumer groups on a real cluster: correct ones raise no alarm while others come and go, and Kafka refuses
+the commits of those that it has replaced.
+
+Two rounds of churn by default, each with three clients under both protocols (AFTERSHOCK_CHURNS).
+"""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
+
+ARMS = ("reference", "confluent", "java")
+CHURNS = int(os.environ.get("AFTERSHOCK_CHURNS", "2"))
+CLUSTER = """
+cluster:
+  config:
+    group.consumer.session.timeout.ms: 6000
+    group.consumer.min.session.timeout.ms: 6000
+    group.consumer.heartbeat.interval.ms: 1000
+    group.consumer.min.heartbeat.interval.ms: 1000
+"""
+CHURN = (
+    CLUSTER
+    + """
+name: clean-churn
+topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 20/s, record_size: 200, rack: a, deadline: 20s}
+    consume: {topic: orders, group: readers, members: 3, rack: b, protocol: consumer, commit: {every: 500ms}}
+    arms: {reference: {client: reference}, confluent: {client: confluent}, java: {client: java}}
+  - name: classic
+    produce: {topic: orders, rate: 20/s, record_size: 200, rack: a, deadline: 20s}
+    consume:
+      topic: orders
+      group: old
+      members: 3
+      rack: b
+      protocol: classic
+      assignor: cooperative-sticky
+      commit: {every: 500ms}
+    arms:
+      reference_classic: {client: reference, settings: {session.timeout.ms: 6000, heartbeat.interval.ms: 1000}}
+      confluent_classic: {client: confluent, settings: {session.timeout.ms: 6000, heartbeat.interval.ms: 1000}}
+      java_classic: {client: java, settings: {session.timeout.ms: 6000, heartbeat.interval.ms: 1000}}
+timing: {warmup: {min: 5s, max: 40s}, steady: 5s, fault: 3s, recovery: 15s}
+slo: ["lost == 0", "co_owned == 0", "fenced == 0", "stale_assignment == 0", "produce.success >= 99%"]
+faults:
+  - at: 0s
+    together:
+      - {for: 24s, kind: churn, client: reference, every: 4s}
+      - {for: 24s, kind: churn, client: confluent, every: 4s}
+      - {for: 24s, kind: churn, client: java, every: 4s}
+      - {for: 24s, kind: churn, client: reference_classic, every: 4s}
+      - {for: 24s, kind: churn, client: confluent_classic, every: 4s}
+      - {for: 24s, kind: churn, client: java_classic, every: 4s}
+"""
+)
+PLAN = (
+    CLUSTER
+    + """
+name: returning-members
+topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 40/s, record_size: 200, rack: a, deadline: 20s}
+    consume: {topic: orders, group: readers, members: 2, rack: b, protocol: consumer, commit: {every: 200ms}}
+    arms: {reference: {client: reference}, confluent: {client: confluent}, java: {client: java}}
+timing: {warmup: {min: 5s, max: 40s}, steady: 5s, fault: 3s, recovery: 15s}
+slo: ["lost == 0", "co_owned == 0", "fenced == 0", "produce.success >= 99%"]
+faults:
+"""
+)
+RETURN = "  - {{id: returned-{arm}, at: 0s, for: 12s, kind: zombie, client: {arm} member 1}}\n"
+HIDE = (
+    "  - {{id: hidden-{arm}, at: 1s, for: 18s, kind: hide_error, api: OffsetCommit, error: UNKNOWN_MEMBER_ID, "
+    "client: {arm} member 1}}\n"
+)
+
+
+def of_arms(judged: dict[str, Any], check_id: str) -> dict[str, str]:
+    return {check["arm"]: check["status"] for check in judged["checks"] if check["id"] == check_id}
+
+
+@pytest.mark.parametrize("seed", range(CHURNS))
+def test_members_that_come_and_go_raise_no_alarm(aftershock: Any, seed: int) -> None:
+    """Every check of every client passes, whichever members leave, die and return."""
+    command = aftershock(CHURN, "--seed", str(seed), "--json")
+    code, stdout = command.finish()
+    wrong = [each for each in json.loads(stdout)["checks"] if each["status"] != "PASS"]
+    assert [] == [(each["id"], each["subject"], each["status"], each["why"]) for each in wrong]
+    assert 0 == code
+    assert "" == command.left_behind()
+
+
+def test_a_member_that_returns_is_fenced(aftershock: Any) -> None:
+    """The group has replaced it, so Kafka accepts no commit of its old member epoch, whichever client it is."""
+    command = aftershock(PLAN + "".join(RETURN.format(arm=arm) for arm in ARMS), "--seed", "3", "--json")
+    code, stdout = command.finish()
+    judged = json.loads(stdout)
+    assert dict.fromkeys(ARMS, "PASS") == of_arms(judged, "integrity/fenced")
+    events = [json.loads(line) for line in (command.run_dir / "events.jsonl").read_text().splitlines()]
+    assert {*ARMS} == {line["arm"] for line in events if line["event"] == "lost" and line["worker"].endswith("-1")}
+    assert [] == [(each["id"], each["subject"], each["why"]) for each in judged["checks"] if each["status"] == "FAIL"]
+    assert 0 == code
+    assert "" == command.left_behind()
+
+
+def test_a_commit_that_only_seems_accepted_is_found(aftershock: Any) -> None:
+    """The wire proxy hides the error from the member that returned, so that the member believes in its commit."""
+    faults = "".join(words.format(arm=arm) for words in (RETURN, HIDE) for arm in ARMS)
+    command = aftershock(PLAN + faults, "--seed", "3", "--json")
+    code, stdout = command.finish()
+    judged = json.loads(stdout)
+    assert dict.fromkeys(ARMS, "FAIL") == of_arms(judged, "integrity/fenced")
+    assert 1 == code
+    assert "" == command.left_behind()
