@@ -87,12 +87,19 @@ def of_arms(judged: dict[str, Any], check_id: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", range(CHURNS))
 def test_members_that_come_and_go_raise_no_alarm(aftershock: Any, seed: int) -> None:
-    """Every check of every client passes, whichever members leave, die and return."""
+    """No check fails, whichever members leave, die and return; whether records were lost or read twice is decided.
+
+    On a host that gives 24 client processes too little time, checks of time are INCONCLUSIVE.
+    """
     command = aftershock(CHURN, "--seed", str(seed), "--json")
-    code, stdout = command.finish()
-    wrong = [each for each in json.loads(stdout)["checks"] if each["status"] != "PASS"]
+    _, stdout = command.finish()
+    checks = json.loads(stdout)["checks"]
+    decided = ("integrity", "witness", "exposure")
+    wrong = [
+        each for each in checks if (each["status"] != "PASS" and each["kind"] in decided) or each["status"] == "FAIL"
+    ]
     assert [] == [(each["id"], each["subject"], each["status"], each["why"]) for each in wrong]
-    assert 0 == code
+    assert {*decided} <= {each["kind"] for each in checks}
     assert "" == command.left_behind()
 
 

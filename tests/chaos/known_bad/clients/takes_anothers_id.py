@@ -1,0 +1,39 @@
+"""Starts again, after it stood still, with the static id of another member, and whenever it is fenced.
+
+Two pods with one `group.instance.id` do the same, since their supervisor restarts whoever meets FENCED_INSTANCE_ID:
+each takes the partitions of the other, which goes on until its next commit or heartbeat.
+"""
+
+from confluent_kafka import KafkaError
+
+from aftershock.tests.chaos.known_bad.catalogue import OF_TWO_OWNERS, KnownBad, put
+from aftershock.workloads.adapters.confluent import ConfluentConsumer
+from aftershock.workloads.load.schedule import US_PER_S
+
+STOOD_STILL_US = 2 * US_PER_S
+
+
+def plant() -> None:
+    on_error, step = ConfluentConsumer._on_error, ConfluentConsumer.step
+
+    def note(self, error):
+        on_error(self, error)
+        self._is_fenced = error.code() == KafkaError.FENCED_INSTANCE_ID
+
+    def step_or_start_again(self, wait_us):
+        stood_still = self._clock() - getattr(self, "_stepped_us", self._clock()) > STOOD_STILL_US
+        if stood_still or getattr(self, "_is_fenced", False):
+            self._is_fenced = False
+            first = f"{self._assignment.instance_id.rpartition('-')[0]}-1"
+            assignment = self._assignment.model_copy(update={"instance_id": first})
+            self.close()
+            self.__init__(assignment, self._clock, self._events)
+            self.prepare()
+        step(self, wait_us)
+        self._stepped_us = self._clock()
+
+    put(ConfluentConsumer, "_on_error", note)
+    put(ConfluentConsumer, "step", step_or_start_again)
+
+
+BAD = KnownBad("a member stands still", "integrity/co_owned", "deliveries", plant, OF_TWO_OWNERS)
