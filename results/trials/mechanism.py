@@ -40,6 +40,7 @@ _FETCH = ("consumer", "broker")
 _RACKS = ("consumer, rack b", "follower, rack b", "leader, rack a")
 _COMMITS = ("consumers", "coordinator", "offsets log")
 _BATCHES = ("producer", "slow broker", "others")
+_GROUP = ("members that stay", "coordinator", "member that leaves")
 
 MECHANISMS: Mapping[int, Mechanism] = {
     951: Mechanism(
@@ -180,6 +181,36 @@ MECHANISMS: Mapping[int, Mechanism] = {
         ),
         "The coordinator writes when its queue is empty instead of after a fixed time, so a lone commit does not wait, "
         "and commits under load still share a batch.",
+    ),
+    848: Mechanism(
+        (
+            Panel(
+                "without KIP-848: classic, eager",
+                _GROUP,
+                (
+                    Step(2, 1, "leaves"),
+                    Step(1, 0, "heartbeats: rebalance"),
+                    Step(0, 0, "all give up all, and stop"),
+                    Step(0, 1, "each joins"),
+                    Step(1, 0, "the last has joined"),
+                    Step(0, 1, "one assigns for all"),
+                    Step(1, 0, "partitions, all start again"),
+                ),
+            ),
+            Panel(
+                "with KIP-848: the consumer protocol",
+                _GROUP,
+                (
+                    Step(2, 1, "leaves"),
+                    Step(1, 1, "assigns, by itself", True),
+                    Step(1, 0, "heartbeat: one more", True),
+                    Step(0, 1, "heartbeat: has it", True),
+                    Step(0, 0, "the others are read on", True),
+                ),
+            ),
+        ),
+        "The coordinator assigns, and tells each member with a heartbeat what changes for it. No member waits for the "
+        "others, and no partition stops unless it moves.",
     ),
 }
 

@@ -53,7 +53,7 @@ _RUN = (
 )
 _TIMELINE = ("schema_version", "name", "seed", "cluster", "timing", "topics", "workloads", "steps")
 _CHECKS = ("harness", "witness", "exposure", "integrity")
-_JOURNAL = ("t_us", "fault", "state")
+_JOURNAL = ("t_us", "fault", "state", "targets")
 _TABLES = ("outcomes", "metrics", "offsets")
 _PLACE = re.compile(
     r"(?<![\w.:/-])/(?:home|root|work|tmp|var|opt|mnt|srv|private|Users)/[^\s\"']*"
@@ -192,7 +192,7 @@ def _write_run(part: _Observed, folder: Path) -> None:
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
     lines = {
-        "journal": [{key: line[key] for key in _JOURNAL} for line in read_lines(home / "journal.jsonl")],
+        "journal": [{key: line[key] for key in _JOURNAL if key in line} for line in read_lines(home / "journal.jsonl")],
         "events": [line for line in read_lines(home / "events.jsonl") if line.get("event") in part.event_names],
     }
     for name, rows in lines.items():

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aftershock.errors import AftershockError
-from aftershock.results.trials import kip227, kip392, kip794, kip951, kip1224
+from aftershock.results.trials import kip227, kip392, kip794, kip848, kip951, kip1224
 from aftershock.results.trials.claim import Claim, Parts, Registration
+from aftershock.results.trials.kip848_changes import ALONE, PROTOCOLS
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
 from aftershock.results.trials.statement import Plot
 
@@ -295,7 +296,52 @@ KIP_951 = Trial(
 )
 
 
-TRIALS: Mapping[int, Trial] = {trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224)}
+CHANGES, COORDINATORS = 7, 7
+_CHANGES_S = 180.0  # until 25 JVMs have started, their groups are complete and their code is warm
+_CLASSIC = (
+    "workloads.consumer.consume.protocol=classic",
+    "workloads.consumer.consume.assignor=range",
+    # in groups of the classic protocol the client sets what brokers set otherwise
+    "workloads.consumer.arms.members.settings.session.timeout.ms=6000",
+    "workloads.consumer.arms.members.settings.heartbeat.interval.ms=1000",
+)
+
+
+def _clients(client: str) -> tuple[str, ...]:
+    """Return changes that let another client than Java's consume."""
+    return tuple(f"workloads.{name}.arms.members.client={client}" for name in (*PROTOCOLS, ALONE))
+
+
+KIP_848 = Trial(
+    kip=848,
+    title="the consumer rebalance protocol",
+    registration=kip848.REGISTRATION,
+    parts=(
+        *(
+            Planned(name, "kips/848-changes", around_s, changes, CHANGES, 45.0, off=_CLASSIC)
+            for name, around_s, changes in (
+                (kip848.JAVA, _CHANGES_S, ()),
+                (kip848.LIBRDKAFKA, _CHANGES_S - _SLOWER_S, _clients("confluent")),
+                (kip848.REFERENCE, _CHANGES_S - _SLOWER_S, _clients("reference")),
+            )
+        ),
+        Planned(kip848.ROLL, "kips/848-roll", 285.0, off=_CLASSIC),
+        Planned(kip848.COORDINATOR, "kips/848-coordinator", 150.0, (), COORDINATORS, 26.0, off=_CLASSIC),
+        Planned(
+            kip848.PRODUCTION,
+            "kips/848-changes",
+            _CHANGES_S + _SLOWER_S,
+            (PRODUCTION,),
+            CHANGES,
+            45.0,
+            off=_CLASSIC,
+        ),
+    ),
+    plots=kip848.plots,
+)
+
+
+TRIALS: Mapping[int, Trial] = {trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224, KIP_848)}
 ALL = "all"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aftershock.results.checks.check import Check, Status
-from aftershock.results.trials import kip227, kip392, kip794, kip951, kip1224
+from aftershock.results.trials import kip227, kip392, kip794, kip848, kip951, kip1224
 from aftershock.results.trials.claim import (
     Claim,
     Parts,
@@ -135,7 +135,7 @@ def test_the_assay_of_a_control_decides_the_control_only() -> None:
     assert ["contradicted", "undecided"] == [entry.word for entry in statements]
 
 
-ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip951, kip1224)}
+ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip848, kip951, kip1224)}
 
 
 @pytest.mark.parametrize("registration", ALL.values(), ids=[name.rpartition(".")[2] for name in ALL])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ from aftershock.errors import AftershockError
 from aftershock.harness.labs.kip import output, reduce, runner
 from aftershock.harness.labs.kip.reduce import BYTES_MAX, kept_claims, reduce_trial
 from aftershock.harness.labs.kip.runner import Record, home_of
-from aftershock.harness.labs.kip.trials import KIP_951, KIP_1224, TRIALS, Trial
+from aftershock.harness.labs.kip.trials import KIP_848, KIP_951, KIP_1224, TRIALS, Trial
 from aftershock.results.compare import comparison
 from aftershock.results.evidence.manifest import digest_of, manifest_of
+from aftershock.results.trials import kip848
+from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.part import Part
 from aftershock.tests.unit.harness.cli.test_search_kip import kept
+from aftershock.tests.unit.results.trials import groups
 from aftershock.tests.unit.results.trials.test_kip1224 import square
 
 DOCUMENTED = {"distributions": [], "gaps": [], "recoveries": []}
@@ -31,30 +35,47 @@ def leader_discovery(out: Path) -> tuple[Trial, Path]:
 
 
 def append_linger(out: Path) -> tuple[Trial, Path]:
-    """Write runs that lie on the disk with their tables; each has a manifest, and fields that must not be published."""
     home = home_of(KIP_1224, out)
-    record = Record(1224, KIP_1224.registration.version)
-    for name, part in square(home).items():
-        places = {"command": "aftershock kip 1224 --out /home/user/runs", "host": {"hostname": "h1", "cores": 2}}
+    parts = square(home)
+    for part in parts.values():
+        line = {"t_us": 1, "fault": "f", "state": "intended", "owner": "/proc/1"}
+        (part.home / "journal.jsonl").write_text(json.dumps(line))
+    return finished(KIP_1224, home, parts)
+
+
+def rebalances(out: Path) -> tuple[Trial, Path]:
+    """Write the run of the headline claim, in which members that died return before others get their partitions.
+
+    Only the journal tells that these partitions have moved.
+    """
+    home = home_of(KIP_848, out)
+    faults = [
+        replace(fault, healing_s=fault.start_s + 1.9) if fault.entry == "died" else fault for fault in groups.changes()
+    ]
+    return finished(KIP_848, home, {kip848.JAVA: groups.run(home / kip848.JAVA, {}, faults)})
+
+
+def finished(trial: Trial, home: Path, parts: Parts) -> tuple[Trial, Path]:
+    """Write the documents and manifest of runs that lie on the disk with fields that must not be published."""
+    record = Record(trial.kip, trial.registration.version)
+    for name, part in parts.items():
+        places = {"command": "aftershock kip --out /home/user/runs", "host": {"hostname": "h1", "cores": 2}}
         run = {**part.run.run, **places, "brokers": [{"id": 1, "rack": "a", "container": "c"}]}
         documents = {"run": run, "timeline": part.run.timeline, "analysis": {**DOCUMENTED, "bins": [{"n": 1}]}}
         for document, content in {**documents, "verdict": part.run.verdict.to_json()}.items():
             (part.home / f"{document}.json").write_text(json.dumps(content))
         (part.home / "plan.yaml").write_text("")
-        (part.home / "journal.jsonl").write_text(
-            json.dumps({"t_us": 1, "fault": "f", "state": "intended", "owner": "/proc/1"})
-        )
         (part.home / "manifest.json").write_text(json.dumps(manifest_of(part.home)))
-        (planned,) = [planned for planned in KIP_1224.parts if planned.name == name]
+        (planned,) = [planned for planned in trial.parts if planned.name == name]
         record = record.with_run(planned, part.home.name)
     runner.write(home, record)
-    return KIP_1224, home
+    return trial, home
 
 
 Made = Callable[[Path], tuple[Trial, Path]]
 
 
-@pytest.mark.parametrize("made", [leader_discovery, append_linger])
+@pytest.mark.parametrize("made", [leader_discovery, append_linger, rebalances])
 def test_reduced_evidence_gives_the_same_words(made: Made, tmp_path: Path) -> None:
     """All that the headline depends on is judged alike, byte for byte; every other claim says why it is not."""
     trial, home = made(tmp_path / "runs")
