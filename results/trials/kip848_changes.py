@@ -57,8 +57,10 @@ def delivered(part: Part, protocol: str) -> Delivered:
     is_first = np.ones(len(offset), bool)
     is_first[1:] = (np.diff(partition) != 0) | (np.diff(offset) != 0)
     masks = {int(number): is_first & (partition == number) for number in np.unique(partition)}
-    by_place = [{place: values[mask] for place, mask in masks.items()} for values in (offset, intended_us, done_us)]
-    return Delivered(*by_place, np.sort(done_us[~is_first]))
+    offsets, intended, done = (
+        {place: values[mask] for place, mask in masks.items()} for values in (offset, intended_us, done_us)
+    )
+    return Delivered(offsets, intended, done, np.sort(done_us[~is_first]))
 
 
 @dataclass(frozen=True)
