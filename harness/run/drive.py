@@ -54,7 +54,7 @@ _SAVE_POLL_S = 5.0
 _TICK_US = 100_000
 _TICKS_PER_SAMPLE = 10
 T = TypeVar("T")
-_START_DEADLINE_S = 30.0
+_START_DEADLINE_S, _START_DEADLINE_S_EACH = 30.0, 1.0  # a JVM needs a second of a core to start
 _LEAD_US = 300_000  # from the start command to the first record
 _WARMUP_PERIOD_US = 500_000
 
@@ -101,7 +101,7 @@ async def drive(
 
     async def load() -> None:
         async with progress.following(run.status):
-            await fleet.start(_START_DEADLINE_S)
+            await fleet.start(_START_DEADLINE_S + _START_DEADLINE_S_EACH * len(clients))
             await _race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
             await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
             await run.close()

@@ -43,11 +43,13 @@ def decreases(events: Sequence[Event]) -> EventCount:
     """Count the leader hints and committed offsets that are lower than an earlier value for the same partition.
 
     A client refuses a leader hint that is not newer (KIP-951), so an epoch accepted twice is a breach too. An offset
-    may be committed twice, and may decrease after an assignment or a position reset.
+    may be committed twice, and may decrease after an assignment or a position reset. A coordinator executes a member's
+    commits in the order of their sending, in which they are compared: librdkafka reports an asynchronous commit later
+    than a synchronous one that followed it.
     """
     examined, broken = 0, {"leader hints": 0, "committed positions": 0}
     highest: dict[tuple[Any, ...], int] = {}
-    for event in events:
+    for event in sorted(events, key=lambda event: event["t_us"] - (event.get("took_us") or 0)):
         if event["event"] in ("assigned", "position_reset"):
             highest = {key: value for key, value in highest.items() if key[0] != event.get("worker")}
         values: list[tuple[str, str, int, int]] = []

@@ -250,16 +250,15 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                 await asyncio.sleep(POLL_MS / 1000)
                 continue
             try:
-                batches = await self._consumer.poll(POLL_MS)
+                async with self._processing:  # a poll moves the positions, so no poll may end after `close` begins
+                    for fetched in await self._consumer.poll(POLL_MS):
+                        await self._take(fetched)
             except (BrokerError, ProtocolError) as error:
                 self._consumer.check()  # raises final errors; the next poll retries a partition's error
                 code = name(error.code) if isinstance(error, BrokerError) else "CORRUPT_MESSAGE"
                 self._events.emit("client_error", error=code, detail=str(error), fatal=False)
                 await asyncio.sleep(_PAUSE_S)
             else:
-                async with self._processing:
-                    for fetched in batches:
-                        await self._take(fetched)
                 self._receiving.idle()
                 await self._commit()
 

@@ -147,8 +147,10 @@ class Worker:
             await self._process.end()
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        cause = "a fault killed the client, which has not restarted"
-        return self._process.error(problem if self._up.is_set() else f"{problem}: {cause}")
+        process = self._process
+        was_killed = process.assignment.life > 0 or self._marked_down(process)
+        is_away = was_killed and not self._up.is_set()
+        return process.error(f"{problem}: a fault killed the client, which has not restarted" if is_away else problem)
 
     async def _supervise(self) -> None:
         while True:

@@ -21,7 +21,9 @@ def plant() -> None:
         self._is_fenced = error.code() == KafkaError.FENCED_INSTANCE_ID
 
     def step_or_start_again(self, wait_us):
-        stood_still = self._clock() - getattr(self, "_stepped_us", self._clock()) > STOOD_STILL_US
+        now_us = self._clock()
+        stood_still = now_us - getattr(self, "_stepped_us", now_us) > STOOD_STILL_US
+        self._stepped_us = now_us
         if stood_still or getattr(self, "_is_fenced", False):
             self._is_fenced = False
             first = f"{self._assignment.instance_id.rpartition('-')[0]}-1"
@@ -30,7 +32,6 @@ def plant() -> None:
             self.__init__(assignment, self._clock, self._events)
             self.prepare()
         step(self, wait_us)
-        self._stepped_us = self._clock()
 
     put(ConfluentConsumer, "_on_error", note)
     put(ConfluentConsumer, "step", step_or_start_again)

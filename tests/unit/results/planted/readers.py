@@ -236,7 +236,15 @@ def commits_overtaken(run: Run) -> None:
     _committed(run, 15_100_000, 5)
 
 
-@defect("the same after an assignment: permitted")
+@defect("the same if the lower position was sent first and its response was reported late: permitted")
+def commit_reported_late(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 15 * S, 0)
+    _committed(run, 15_100_000, 5)
+    run.documents["events"][-1]["took_us"] = 300_000
+
+
+@defect("a commit below the one before it, after an assignment: permitted")
 def commits_behind_an_assignment(run: Run) -> None:
     _grouped(run)
     _committed(run, 15 * S, 0)
