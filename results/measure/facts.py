@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Each = Literal["rack", "partition", "broker", "producer", "epoch", "block"]
+Each = Literal["rack", "partition", "broker", "producer", "epoch", "member", "block"]
 
 
 @dataclass(frozen=True, order=True)
@@ -40,12 +40,16 @@ class RecoveryCriterion:
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """All measurements that a run's SLOs request; ``confidences`` are the levels of the confidence bands of ``qs``."""
+    """All measurements that a run's SLOs request; ``confidences`` are the levels of the confidence bands of ``qs``.
+
+    ``members`` is True if an SLO judges each member of a consumer group, so that the members' lag is measured.
+    """
 
     qs: tuple[float, ...] = ()
     confidences: tuple[float, ...] = (0.95,)
     cuts: tuple[Cut, ...] = ()
     recoveries: tuple[RecoveryCriterion, ...] = ()
+    members: bool = False
 
 
 MAX = 1.0
@@ -185,6 +189,10 @@ class Lag:
     oldest_us: int
 
 
+NO_OWNER = ""
+"""In place of a member's process: the lag of partitions that have no owner, and get none until the load ends."""
+
+
 @dataclass(frozen=True)
 class RackFlow:
     """Traffic between a client's rack and a broker's rack in a window; None stands for an unknown rack."""
@@ -299,6 +307,7 @@ class Facts:
     ``failures``                                   by (side, client)
     ``unavailable``                                by (side, client, window), for windows with records due
     ``slowest``                                    by (op, client)
+    ``member_lag`` (if requested)                  by (client, process), or (client, ``NO_OWNER``)
     ``lag``, ``perf``, ``rebalances``              by client
     ``crossed`` (traffic through proxies)          by fault
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
@@ -327,6 +336,7 @@ class Facts:
     slowest: Mapping[tuple[str, str], tuple[SlowRecord, ...]] = field(default_factory=dict)
     unavailable: Mapping[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
     lag: Mapping[str, tuple[Lag, ...]] = field(default_factory=dict)
+    member_lag: Mapping[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
     rebalances: Mapping[str, tuple[Rebalance, ...]] = field(default_factory=dict)
     backwards: int = 0

@@ -4,6 +4,8 @@
 reader; before the first delivery, the position is the first record that the reader must get. The lag is the number of
 offsets between the position and the highest acknowledged offset; the lag's age is the time since the acknowledgement of
 the oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum.
+The lag of a group's **member** is that of the partitions that the member owns at the end of the second, by its tenures
+(``findings/ownership.py``); a second in which it owns no partition with records has no sample.
 
 A second has a sample only if the end of the topic and the reader's position are both known. A producer with ``acks=0``
 gets no offsets; the offsets of its records are those in the log, which is read after the load. A reader without any
@@ -12,8 +14,9 @@ delivery has no position.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import count, starmap
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +24,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.findings.ownership import Place, tenures
 from aftershock.results.checks.obligations import stalls
 from aftershock.results.checks.obligations.stalls import SILENCES, in_slots, silences
 from aftershock.results.evidence.evidence import Client
 from aftershock.results.measure import answers, recovery
 from aftershock.results.measure.answers import Answers, Distributions, Pace, RecoverySearch, Slots, by_run, slot_us_of
-from aftershock.results.measure.facts import Lag, Recovered, RecoveryCriterion
+from aftershock.results.measure.facts import NO_OWNER, Lag, Recovered, RecoveryCriterion
 from aftershock.results.measure.gate import intended_within, pending_within
 from aftershock.results.measure.names import hash_of
 from aftershock.results.measure.tables import Dims, Longs, Scene, longs, parted
@@ -38,8 +42,6 @@ PROBES = "run int, probe int, topic string, partition int, second bigint, positi
 UNKNOWN_US = np.iinfo(np.int64).min
 _CLIENT = ("workload", "arm")
 
-Place = tuple[str, int]
-"""Topic and partition."""
 Reached = tuple[int | None, int, int]
 """Second of the run, and the lowest and highest offset reached in it."""
 
@@ -172,39 +174,99 @@ def seconds_of(scene: Scene) -> int:
     return -(-scene.end_us // SECOND_US)
 
 
-def lags(behind: Iterable[tuple[Behind, Longs]], offsets: Offsets, scene: Scene) -> dict[str, tuple[Lag, ...]]:
-    """Return the lag of every second in which it is known, by reader.
+Owned = tuple[str, int, int]
+"""Owner of a partition, and the first second that it owned and the first that it did not."""
+
+
+def owned(scene: Scene, reader: Client, places: Iterable[Place]) -> dict[Place, list[Owned]]:
+    """Return when each member of a reader's group owned a partition at the end of a second, by partition.
+
+    From the end of its last tenure until the end of the load a partition is owned by ``NO_OWNER``.
+    """
+    seconds = seconds_of(scene)
+    owners: dict[Place, list[Owned]] = {place: [] for place in places}
+    for tenure in tenures(scene.evidence, reader):
+        if tenure.place in owners:
+            # second s ends at (s + 1) * SECOND_US, when a tenure that begins then owns the partition already
+            start, end = (
+                seconds if at_us == inf else min(max(-(-int(at_us) // SECOND_US) - 1, 0), seconds)
+                for at_us in (tenure.start_us, tenure.end_us)
+            )
+            owners[tenure.place].append((tenure.worker, start, end))
+    for spans in owners.values():
+        spans.append((NO_OWNER, max((end for _, _, end in spans), default=0), seconds))
+    return owners
+
+
+class _Series:
+    """Lag of a client or member at the end of each second of a run; ``known`` marks the seconds with a sample."""
+
+    def __init__(self, seconds: int) -> None:
+        self.known = np.zeros(seconds, np.bool_)
+        self.records, self.ages_us = np.zeros(seconds, np.int64), np.zeros(seconds, np.int64)
+
+    def lags(self) -> tuple[Lag, ...]:
+        at = np.flatnonzero(self.known)
+        columns = ((at + 1) * SECOND_US, self.records[at], self.ages_us[at])
+        return tuple(starmap(Lag, zip(*(column.tolist() for column in columns), strict=True)))
+
+
+@dataclass(frozen=True)
+class Lags:
+    """Lag of a run's readers in each second in which it is known, by client and by (client, member)."""
+
+    clients: dict[str, tuple[Lag, ...]] = field(default_factory=dict)
+    members: dict[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
+
+
+def lags(behind: Iterable[tuple[Behind, Longs]], offsets: Offsets, scene: Scene, *, with_members: bool = False) -> Lags:
+    """Return the lag of a run's readers, and ``with_members`` that of each member of their groups.
 
     ``behind`` has pairs of a partition's lag and the times when the oldest unread records were acknowledged.
     """
     seconds = seconds_of(scene)
-    records, ages_us = ({reader.key: np.zeros(seconds, np.int64) for reader in scene.readers} for _ in range(2))
+    clients = {reader.key: _Series(seconds) for reader in scene.readers}
+    members: dict[tuple[str, str], _Series] = {}
+    by_place: dict[tuple[str, Place], list[tuple[_Series, int, int]]] = {}
+    for reader in scene.readers:
+        first = offsets.known_from(reader, scene)
+        if first is None:
+            continue
+        places = [place for client, place in offsets.tops if client is None and place[0] == reader.consumes_from]
+        owners = owned(scene, reader, places) if with_members else {}
+        for place in places:
+            spans = [(clients[reader.key], first, seconds)]
+            for owner, start, end in owners.get(place, ()):
+                series = members.setdefault((reader.key, owner), _Series(seconds))
+                spans.append((series, max(first, start), end))
+            for series, start, end in spans:
+                series.known[start:end] = True
+            by_place[reader.key, place] = spans
     for lag, since_us in behind:
         at = lag.at_us // SECOND_US - 1
-        records[lag.reader][at] += lag.records
-        age_us = np.where(since_us == UNKNOWN_US, 0, lag.at_us - since_us)
-        ages_us[lag.reader][at] = np.maximum(ages_us[lag.reader][at], age_us)
-    ends_us = [(second + 1) * SECOND_US for second in range(seconds)]
-    known = {reader.key: offsets.known_from(reader, scene) for reader in scene.readers}
-    return {
-        reader: ()
-        if (first := known[reader]) is None
-        else tuple(starmap(Lag, zip(ends_us, counts.tolist(), ages_us[reader].tolist(), strict=True)))[first:]
-        for reader, counts in records.items()
-    }
+        ages_us = np.where(since_us == UNKNOWN_US, 0, lag.at_us - since_us)
+        for series, start, end in by_place[lag.reader, lag.place]:
+            part = slice(*np.searchsorted(at, (start, end)).tolist())
+            series.records[at[part]] += lag.records[part]
+            series.ages_us[at[part]] = np.maximum(series.ages_us[at[part]], ages_us[part])
+    return Lags(
+        {reader: series.lags() for reader, series in clients.items()},
+        {member: series.lags() for member, series in members.items()},
+    )
 
 
 STALL_US = 1_000_000  # shorter silences violate no obligation, and there are many
 
 
-def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
-    """Return the lag of each run's readers by client name; one Spark job counts records, one finds their ages.
+def measure_lags(read: Tables, dims: Dims, with_members: Sequence[bool] = ()) -> list[Lags]:
+    """Return the lag of each run's readers; one Spark job counts records, one finds their ages.
 
-    If a producer got no offsets, another job reads them from the log.
+    If a producer got no offsets, another job reads them from the log. ``with_members`` tells for each run if the lag of
+    each member is measured too; by default it is not.
     """
     scenes = dims.scenes
     if not any(scene.readers for scene in scenes):
-        return [{} for _ in scenes]
+        return [Lags() for _ in scenes]
     counted = reached(read, dims).toArrow()
     rows, from_log = parted(counted, "run", len(scenes)), [None] * len(scenes)
     with_log = bool(pc.sum(counted["unplaced"]).as_py())
@@ -228,8 +290,10 @@ def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
         since_us[longs(oldest["probe"])] = longs(oldest["since_us"])
     parts = iter(np.split(since_us, np.cumsum([len(lag.at_us) for of_run in lags_of for lag in of_run])))
     return [
-        lags([(lag, next(parts)) for lag in of_run], of_offsets, scene)
-        for of_run, of_offsets, scene in zip(lags_of, offsets, scenes, strict=True)
+        lags([(lag, next(parts)) for lag in of_run], of_offsets, scene, with_members=members)
+        for of_run, of_offsets, scene, members in zip(
+            lags_of, offsets, scenes, with_members or [False] * len(scenes), strict=True
+        )
     ]
 
 

@@ -35,7 +35,7 @@ from aftershock.results.measure.facts import (
     RecoveryCriterion,
 )
 from aftershock.results.measure.gate import Gate, open_gate
-from aftershock.results.measure.lag import FollowUpJobs, measure_lags
+from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
 from aftershock.results.measure.names import with_names
 from aftershock.results.measure.rebalances import reads, rebalances
@@ -86,7 +86,7 @@ def measure(
             "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
             "crossed": pool.submit(_rows, proxy_bytes),
         }
-        lags = pool.submit(measure_lags, read, small)
+        lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         prints = lanes.result()
         suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
@@ -162,9 +162,7 @@ class _Study:
         """True if there are too many records to collect their latencies; Spark then first counts them in groups."""
         return self.load.long
 
-    def facts(
-        self, early: dict[str, Future[Answers]], lags: Future[list[dict[str, tuple[Lag, ...]]]], keep: Keep | None
-    ) -> list[Facts]:
+    def facts(self, early: dict[str, Future[Answers]], lags: Future[list[Lags]], keep: Keep | None) -> list[Facts]:
         pool, gate = self.pool, self.gate
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
@@ -240,13 +238,10 @@ class _Study:
                     backwards=answers.backwards(histograms[run], scene),
                     bins=plots[run],
                     racks=racks[run],
-                    lag={
-                        key: tuple(
-                            lag
-                            for lag in seconds
-                            if not overlap_us(scene.left_out.get(("consume", key), ()), lag.at_us, lag.at_us + 1)
-                        )
-                        for key, seconds in lags.result()[run].items()
+                    lag={key: _trusted(seconds, scene, key) for key, seconds in lags.result()[run].clients.items()},
+                    member_lag={
+                        (key, member): _trusted(seconds, scene, key)
+                        for (key, member), seconds in lags.result()[run].members.items()
                     },
                     left_out=scene.left_out,
                     rebalances={
@@ -305,6 +300,12 @@ class _Study:
         if of_gaps:
             return cuts.gaps(self.recorded, of_cuts, parts)
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)
+
+
+def _trusted(seconds: Sequence[Lag], scene: Scene, client: str) -> tuple[Lag, ...]:
+    """Return the seconds whose end is not in a suspect time of the client's consumer."""
+    spans = scene.left_out.get(("consume", client), ())
+    return tuple(lag for lag in seconds if not overlap_us(spans, lag.at_us, lag.at_us + 1))
 
 
 def _rows(build: Callable[[], DataFrame | None]) -> Answers:

@@ -10,7 +10,7 @@
 
     PLACE    WINDOW | every 1s of WINDOW
     WINDOW   warmup | steady | fault | recovery | fault/<id> | run (the default, everything after warm-up)
-    SUBJECT  rack | partition | broker | producer | epoch
+    SUBJECT  rack | partition | broker | producer | epoch | member
 
 Spaces in an SLO are optional; a time or a share needs its unit. In ``lost == 0``, ``lost`` is the name of an integrity
 rule, a row of ``results/checks/rules.py``.

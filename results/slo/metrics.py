@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 Op: TypeAlias = Literal["<", "<=", ">", ">=", "=="]
 Side: TypeAlias = Literal["produce", "consume", "commit"]
-EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch"]
+EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch", "member"]
 Aggregate: TypeAlias = float | Literal["max", "mean"]
 Source: TypeAlias = Literal[
     "latency", "service", "gap", "stalls", "lag", "age", "rebalances", "duration", "unowned", "stopped", "skew"
@@ -278,8 +278,8 @@ METRICS: dict[str, Metric] = {
     "commit.gap": Metric("commit", "gap", "time", _COMMITTER, sentence=gap_sentence),
     "produce.unavailable": Metric("produce", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
     "consume.unavailable": Metric("consume", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
-    "consume.lag": Metric("consume", "lag", "records", has_aggregate=True),
-    "consume.freshness": Metric("consume", "age", "time", has_aggregate=True),
+    "consume.lag": Metric("consume", "lag", "records", ("member",), has_aggregate=True),
+    "consume.freshness": Metric("consume", "age", "time", ("member",), has_aggregate=True),
     "rebalance.count": Metric("consume", "rebalances", "rebalances", sentence=rebalances_sentence, slots=False),
     "rebalance.duration": Metric("consume", "duration", "time", sentence=rebalances_sentence, slots=False),
     "consume.unowned": Metric("consume", "unowned", "time", ("partition",), sentence=rebalances_sentence, slots=False),

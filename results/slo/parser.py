@@ -235,8 +235,8 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
                 "a leader epoch of one window does not occur in another; write a fixed limit, or remove 'for each'",
                 column,
             )
-        if measure.each == "producer" and measure.compares_arms:
-            tokens.fail("two arms have no producer in common; remove 'for each'", column)
+        if measure.each in ("producer", "member") and measure.compares_arms:
+            tokens.fail(f"two arms have no {measure.each} in common; remove 'for each'", column)
     column = tokens.column
     if not tokens.accept("with"):
         return measure

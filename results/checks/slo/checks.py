@@ -82,7 +82,8 @@ def wanted(evidence: Evidence) -> MeasurementRequest:
         if slo.compares_arms and slo.confidence is not None:
             slo_cuts.append(block_cut(slo))
     every_cut = tuple(dict.fromkeys([*slo_cuts, *block_cuts(evidence)]))
-    return MeasurementRequest(tuple(sorted(qs)), tuple(sorted(confidences)), every_cut, tuple(recoveries))
+    members = any(slo.each == "member" for slo in measures)
+    return MeasurementRequest(tuple(sorted(qs)), tuple(sorted(confidences)), every_cut, tuple(recoveries), members)
 
 
 def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple[Check, tuple[Client, ...]]]:

@@ -151,7 +151,10 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
     if unknown and not of_subjects:
         # the client does not report the subject: librdkafka does not say which broker took a record
         why = f"none of {unknown} {about.counted} has a known {slo.each}"
-        advice = f"use `client: reference`, which reports the {slo.each}, or remove 'for each {slo.each}'"
+        remedy = f"use `client: reference`, which reports the {slo.each}"
+        if slo.each == "member":
+            remedy = "let the client report `assigned` and `revoked`"
+        advice = f"{remedy}, or remove 'for each {slo.each}'"
         return replace(empty, n=unknown, unit=about.shown_unit, why=why, next=advice)
     candidates = list(pairs(slo, of_subjects or [Reading(0)], baselines))
     decisive = worst(candidates, slo.op)
@@ -171,10 +174,16 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
         (reading,) = readings(evidence, facts, selection, clients[0])
         if reading.n >= selection.needs():
             suffix = f"; measured from the actual send: {about.shown(reading.value)}"
+    if slo.each == "member" and len({reading.subject for reading in of_subjects}) > 1:
+        suffix = f"; {_by_member(slo, of_subjects)}"
     check = replace(check, why=(f"{prefix}: " if prefix else "") + check.why + suffix)
 
     if not unknown or check.status is not Status.PASS:
         return check
+    if slo.each == "member":
+        why = f"{check.why}; in {unknown} seconds, partitions with lag had no owner, nor got one until the load ended"
+        advice = "see the owners of the partitions in report.html, or limit the lag of the whole group"
+        return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     # failures of unknown subject may belong to any subject; of a quantile their effect can't be computed
     for pair in candidates:
         worse = replace(pair.reading, n=pair.reading.n + unknown, censored=pair.reading.censored + unknown)
@@ -184,6 +193,15 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
             advice = f"find out why failed {about.counted} in outcomes/ have no {slo.each}"
             return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
+
+
+def _by_member(slo: Measure, readings: Sequence[Reading]) -> str:
+    """Return the figure of each member of a group, of several time slots the worst, as in ``member=1: 3 records``."""
+    figures: dict[str, Fraction] = {}
+    for reading in readings:
+        if reading.value is not None:
+            figures[reading.subject] = max(reading.value, figures.get(reading.subject, reading.value))
+    return ", ".join(f"{name}: {slo.of.about.shown(value)}" for name, value in figures.items())
 
 
 def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:

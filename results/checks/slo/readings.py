@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
-from aftershock.results.measure.facts import Cut, Distribution, Facts, LongestGap
+from aftershock.results.measure.facts import NO_OWNER, Cut, Distribution, Facts, Lag, LongestGap
 from aftershock.results.slo import EachWord, Selection
 from aftershock.results.slo.metrics import MAX, OF_GROUPS, Reading
 
@@ -46,7 +46,10 @@ def readings(
     elif about.source == "stalls":
         observed = _stalls(evidence, facts, selection, client, each, latencies)
     elif about.sampled:
-        observed = _of_seconds(facts, selection, client, spans, idle=not latencies.n)
+        if each == "member":
+            observed = _of_members(facts, selection, client, spans, idle=not latencies.n)
+        else:
+            observed = _of_seconds(facts.lag.get(client.key, ()), selection, spans, idle=not latencies.n)
     elif measured_cuts := cuts(selection, each):
         observed = []
         due = {(part.subject, part.start_us): part.values.n for part in facts.slices(measured_cuts[-1], client.key)}
@@ -81,12 +84,31 @@ def _gap(longest_us: int | None, successes: int, due: int) -> Reading:
     return Reading(successes or due, 0 if successes else due, {MAX: longest_us})
 
 
-def _of_seconds(
+def _of_members(
     facts: Facts, selection: Selection, client: Client, spans: Sequence[Interval], *, idle: bool
+) -> list[Reading]:
+    """Return the lag of each member that owned partitions in the window or slot, and the lag that no member had.
+
+    Members come and go, so a member without any second in the window or slot has no reading.
+    """
+    result = []
+    for number, worker in enumerate(client.workers("consume"), 1):
+        seconds = facts.member_lag.get((client.key, worker), ())
+        of_member = _of_seconds(seconds, selection, spans, idle=idle)
+        result += [replace(reading, subject=f"member={number}") for reading in of_member if reading.n]
+    behind = [lag for lag in facts.member_lag.get((client.key, NO_OWNER), ()) if lag.records]
+    unowned = sum(reading.n for reading in _of_seconds(behind, selection, spans, idle=idle))
+    known = {reading.start_us for reading in result}
+    if result or not unowned:
+        result += [Reading(0, start_us=start) for start in _slot_starts(selection, spans) if start not in known]
+    return [*result, Reading(unowned, subject=UNKNOWN)] if unowned else result
+
+
+def _of_seconds(
+    seconds: Sequence[Lag], selection: Selection, spans: Sequence[Interval], *, idle: bool
 ) -> list[Reading]:
     """Return the lag (records, or age of the oldest in us) of the seconds that end within the window or slot."""
     q, result = selection.aggregate, []
-    seconds = facts.lag.get(client.key, ())
     ends_us = [lag.at_us for lag in seconds]
     for slot_us in _slot_starts(selection, spans):
         within = spans if slot_us is None else [(slot_us, slot_us + (selection.every_us or 0))]

@@ -19,7 +19,7 @@ from aftershock.results.measure.facts import (
     SlowRecord,
 )
 
-UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out"}
+UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out", "member_lag"}
 """Fields under another name (gaps), or of the judge alone."""
 
 

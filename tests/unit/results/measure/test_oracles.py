@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aftershock.results.evidence.evidence import Client, Evidence, Phase
 from aftershock.results.evidence.phases import merged
 from aftershock.results.measure.answers import longest
-from aftershock.results.measure.facts import Distribution, RecoveryCriterion
+from aftershock.results.measure.facts import NO_OWNER, Distribution, RecoveryCriterion
 from aftershock.results.measure.lag import FollowUpJobs, measure_lags
 from aftershock.results.measure.latency import quantiles
 from aftershock.results.measure.names import with_names
@@ -64,6 +64,7 @@ def small_tables(spark: "SparkSession", *phases: tuple[str, str | None, int, int
         phases=cut,
         clients=told,
         journal=(),
+        events=(),
         window_of=lambda fault: next((phase for phase in cut if phase.fault == fault), None),
     )
     return Dims(spark, (Scene(cast("Evidence", evidence)),))
@@ -195,7 +196,7 @@ def test_lag_is_summed_over_partitions_at_every_second(
     )
     known = small_tables(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
-    (result,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)
+    result = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)[0].clients
     delivered = any(got is not None for records in lanes for _, got in records)
     first = min(acked for records in lanes for acked, _ in records) // 1_000_000
     assert [(second + 1) * 1_000_000 for second in range(first, 7) if delivered] == [
@@ -204,6 +205,52 @@ def test_lag_is_summed_over_partitions_at_every_second(
     for seen in result["w/c0"]:
         each = [_lag(records, seen.at_us) for records in lanes]
         assert (sum(records for records, _ in each), max(age for _, age in each)) == (seen.records, seen.oldest_us)
+
+
+MEMBERS = Client("w", "c", "t", "t", True, "all", True, False, members=2).workers("consume")
+ACKED_US, GOT_US = (0, 0, 1_500_000, 2_000_000, 4_100_000), (1_000_000, 5_000_000, 5_000_001, 6_000_000, None)
+"""When the records of each of three partitions were acknowledged, and when the group got them."""
+
+
+@pytest.mark.parametrize(
+    "moves", [(0, 2_000_000, 2_000_001, 5_999_999), (1, 2, 3, 4), (1_500_000, 3_999_999, 6_000_000, 7_000_000)]
+)
+def test_the_lag_of_a_member_is_that_of_the_partitions_it_owns(spark: "SparkSession", moves: tuple[int, ...]) -> None:
+    """Partition 1 moves from the first member to the second and is given up; the third partition has never an owner."""
+    rows = [("produce", partition, offset, at_us) for partition in range(3) for offset, at_us in enumerate(ACKED_US)]
+    rows += [
+        ("consume", p, offset, at_us) for p in range(3) for offset, at_us in enumerate(GOT_US) if at_us is not None
+    ]
+    outcomes = spark.createDataFrame(rows, "op string, partition int, offset bigint, done_us bigint").selectExpr(
+        "0 as run", "'w' as workload", "'c' as arm", "'t' as topic", "'ok' as status", "*"
+    )
+    steps = [(0, "assigned", 0, 0), (moves[0], "assigned", 0, 1), (moves[1], "revoked", 0, 1)]
+    steps += [(moves[2], "assigned", 1, 1), (moves[3], "lost", 1, 1)]
+    common = {"workload": "w", "arm": "c", "op": "consume"}
+    events = tuple(
+        common | {"t_us": at_us, "event": name, "worker": MEMBERS[member], "partitions": [["t", partition]]}
+        for at_us, name, member, partition in steps
+    )
+    known = small_tables(spark, ("steady", None, 0, 7_000_000), clients=1)
+    evidence = SimpleNamespace(**vars(known.scenes[0].evidence))
+    evidence.events = events
+    evidence.clients = (Client("w", "c", "t", "t", True, "all", True, False, members=2),)
+    dims, empty = Dims(spark, (Scene(cast("Evidence", evidence)),)), spark.range(0)
+    (lags,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), dims, [True])
+    expected: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for at_us in range(1_000_000, 7_000_001, 1_000_000):
+        count, age_us = _lag([*zip(ACKED_US, GOT_US, strict=True)], at_us)
+        owns: dict[str, int] = {MEMBERS[0]: 1, NO_OWNER: 1}
+        owns[MEMBERS[0]] += moves[0] <= at_us < moves[1]
+        owns[MEMBERS[1]] = int(moves[2] <= at_us < moves[3])
+        owns[NO_OWNER] += at_us >= moves[3]
+        for member, partitions in owns.items():
+            if partitions:
+                expected.setdefault(("w/c", member), []).append((at_us, partitions * count, age_us))
+    seen = {
+        key: [(lag.at_us, lag.records, lag.oldest_us) for lag in of_member] for key, of_member in lags.members.items()
+    }
+    assert expected == {key: values for key, values in seen.items() if values}
 
 
 @given(

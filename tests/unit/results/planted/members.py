@@ -87,6 +87,18 @@ def kept_and_stopped(run: Run) -> None:
 
 
 @defect(
+    "a member far behind, while the group's average is within its limit",
+    fails=("slo/consume.lag-max-each-member", "slo/consume.freshness-max-each-member"),
+    says="worst member=1: max in the time after warm-up is",
+)
+def one_member_far_behind(run: Run) -> None:
+    rows = run.frames["consume"]
+    late = (rows["arm"] == "patient") & (rows["partition"] == 0) & rows["done_us"].between(40 * S, 44 * S)
+    run.set("consume", rows.index[late], done_us=44 * S + rows.loc[late, "offset"])
+    run.read_in_order()
+
+
+@defect(
     "a group that rebalances twice and leaves a member without partitions",
     fails=("slo/rebalance.count", "slo/assignment.skew"),
 )

@@ -90,6 +90,9 @@ def members_run() -> Run:
         "consume.unowned < 1s for patient for each partition",
         "consume.stopped < 1s for patient",
         "assignment.skew <= 3 for patient",
+        "consume.lag mean <= 30 records for patient",
+        "consume.lag max <= 30 records for patient for each member",
+        "consume.freshness max <= 3s for patient for each member",
     )
     return run
 

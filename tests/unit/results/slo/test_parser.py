@@ -76,6 +76,10 @@ FORMS: list[tuple[str, Slo]] = [
     ),
     ("consume.lag p95 < 10 records", Measure(Selection("consume.lag", 0.95), "<", D(10))),
     (
+        "consume.freshness max in fault < 2s for each member",
+        Measure(Selection("consume.freshness", "max", "fault"), "<", D(2_000_000), "member"),
+    ),
+    (
         "consume.freshness max < 5s in recovery",
         Measure(Selection("consume.freshness", "max", "recovery"), "<", D(5_000_000)),
     ),
@@ -153,7 +157,9 @@ WRONG = [
     ("produce.latency p95 in fault < 1ms in fault", 36, "after the end of the SLO"),
     ("produce.latency p95 < 1ms for each rak", 36, "did you mean 'rack'?"),
     ("commit.latency p95 < 1ms for each partition", 35, "write rack or broker"),
-    ("consume.lag max < 1 for each rack", 21, "has no value for each subject"),
+    ("consume.lag max < 1 for each rack", 30, "write member"),
+    ("produce.gap < 1s for each member", 27, "a subject expected, got 'member'"),
+    ("consume.lag max for a <= 2 * max for b for each member", 40, "two arms have no member in common"),
     ("consume.lag max < 1ms", 19, "an integer like 1000 records expected"),
     ("consume.lag max < 1 in every 1500ms of run", 30, "give whole seconds"),
     ("produce.unavailable < 1s in every 1s of fault", 29, "measured over a whole window"),

@@ -78,6 +78,7 @@ def is_valid(slo: Measure) -> bool:
         None: True,
         "epoch": first.window == other.window,
         "producer": first.arm == other.arm,
+        "member": first.arm == other.arm,
     }.get(slo.each, True)
     by_blocks = first.metric.endswith((".latency", ".service", ".gap")) and first.aggregate != "mean"
     paired = not beside and first.arm is not None and slo.each is None and by_blocks

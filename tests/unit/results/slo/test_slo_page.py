@@ -48,7 +48,7 @@ def test_every_word_has_an_example() -> None:
     measures = [slo for slo in slos if isinstance(slo, Measure)]
     assert set(METRICS) == {selection.metric for slo in measures for selection in slo.selections}
     assert set(RULES) == {slo.rule for slo in slos if isinstance(slo, Count)}
-    assert {None, "rack", "partition", "broker", "producer", "epoch"} == {slo.each for slo in measures}
+    assert {None, "rack", "partition", "broker", "producer", "epoch", "member"} == {slo.each for slo in measures}
     assert {"max", "mean"} < {slo.of.aggregate for slo in measures}
     assert {None, "warmup", "steady", "fault", "recovery", "fault/kill-1"} == {slo.of.window for slo in measures}
     assert any(isinstance(slo, Recovery) and slo.terms for slo in slos)

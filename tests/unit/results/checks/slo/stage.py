@@ -49,6 +49,7 @@ class Stage:
     cuts: dict[tuple[Cut, str], tuple[Slice, ...]] = field(default_factory=dict)
     unavailable: dict[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
     lag: dict[str, tuple[Lag, ...]] = field(default_factory=dict)
+    member_lag: dict[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
     unproven: Mapping[str, str] = field(default_factory=dict)
     harness: str | None = None
 
@@ -94,6 +95,7 @@ class Stage:
             cuts=self.cuts,
             unavailable=self.unavailable,
             lag=self.lag,
+            member_lag=self.member_lag,
         )
         checks = slo_checks(evidence, facts, Doubts(self.unproven, self.harness))
         assert all(check.why and check.why == check.why.strip() for check in checks)

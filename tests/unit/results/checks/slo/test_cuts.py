@@ -1,13 +1,14 @@
 """SLOs with `for each` subject and `in every` slot: every subject and slot is judged, and the worst is reported."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from aftershock.results.checks.check import Check, Status
-from aftershock.results.measure.facts import Distribution, Lag, Outage, Slice
+from aftershock.results.measure.facts import NO_OWNER, Distribution, Lag, Outage, Slice
 from aftershock.tests.mutated_plans import cpu_limit
-from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, latencies
+from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
 TEXT = "produce.latency p99 < 5ms in fault for each partition"
@@ -221,3 +222,69 @@ def test_a_day_of_slots_of_a_second_takes_a_pass_over_the_lags() -> None:
     with cpu_limit():
         check = stage.check("consume.lag max <= 99 in every 1s of run")
     assert check.status is PASS
+
+
+GROUP = replace(client("a"), members=3)
+CONSUMERS = GROUP.workers("consume")
+
+
+def grouped(*members: dict[int, int] | None, unowned: dict[int, int] | None = None) -> Stage:
+    """Return a group of three whose members have this lag, in records and in seconds, by second of the run."""
+    lags = dict(zip(CONSUMERS, members, strict=False)) | {NO_OWNER: unowned}
+    seconds = {
+        (A, member): tuple(Lag(at * S, value, value * S) for at, value in lag.items())
+        for member, lag in lags.items()
+        if lag is not None
+    }
+    return Stage(clients=(GROUP,), member_lag=seconds)
+
+
+IDLE, BUSY = dict.fromkeys(range(21, 31), 1), dict.fromkeys(range(21, 31), 5)
+
+
+def test_the_worst_member_of_a_group_is_named() -> None:
+    """One member far behind fails, though the other members, and so the group's average, are within the limit."""
+    stage = grouped(BUSY, BUSY | {25: 900}, IDLE)
+    check = stage.check("consume.lag max <= 99 records in fault for each member")
+    assert (FAIL, "arm=a member=2", 900, 10) == (check.status, check.subject, check.observed, check.n)
+    assert check.why == (
+        "1 of 3 members violate the SLO, worst member=2: max in fault is 900 records; "
+        "member=1: 5 records, member=2: 900 records, member=3: 1 records"
+    )
+    assert stage.check("consume.lag max <= 900 records in fault for each member").status is PASS
+    fresh = stage.check("consume.freshness max < 1m in fault for each member")
+    assert (FAIL, "member=2: 900000 ms") == (fresh.status, fresh.why.split(", ")[-2])
+
+
+def test_the_lag_of_members_in_slots() -> None:
+    """The check names the member and the time; a member that owned nothing in a slot has no value there."""
+    stage = grouped(BUSY | {28: 100}, {21: 99}, None)
+    check = stage.check("consume.lag max <= 99 records in every 2s of fault for each member")
+    assert (FAIL, 6) == (check.status, int(check.why.split(" of ")[1].split()[0]))
+    assert "worst member=1 in the 2s from 26.0 s" in check.why
+    assert check.why.endswith("member=1: 100 records, member=2: 99 records")
+
+
+def test_a_member_needs_enough_seconds() -> None:
+    """A p50 needs 20 seconds of each member that owned partitions; another member's failure still counts."""
+    long = dict.fromkeys(range(11, 41), 1)
+    check = grouped(long, IDLE).check("consume.lag p50 <= 9 records for each member")
+    assert (OPEN, "arm=a member=2", 10) == (check.status, check.subject, check.n)
+    failed = grouped(dict.fromkeys(long, 10), IDLE).check("consume.lag p50 <= 9 records for each member")
+    assert (FAIL, "arm=a member=1") == (failed.status, failed.subject)
+
+
+@pytest.mark.parametrize("slot", ["", "every 2s of "])
+def test_members_of_whom_nothing_is_known_do_not_pass(slot: str) -> None:
+    """No member has a second, or a slot has none of any member, or only partitions without an owner lag."""
+    text = f"consume.lag max <= 99 records in {slot}fault for each member"
+    assert grouped().check(text).status is OPEN
+    partly = {at: lag for at, lag in IDLE.items() if at < 25}
+    assert (OPEN if slot else PASS) is grouped(partly).check(text).status
+    nobody = grouped(unowned={25: 3}).check(text)
+    assert (OPEN, "none of 1 seconds has a known member") == (nobody.status, nobody.why)
+    some = grouped(IDLE, unowned={25: 3, 26: 0}).check(text)
+    assert some.status is OPEN
+    assert "in 1 seconds, partitions with lag had no owner" in some.why
+    assert grouped(BUSY | {25: 900}, unowned={25: 3}).check(text).status is FAIL
+    assert grouped(IDLE, unowned={25: 0, 35: 3}).check(text).status is PASS
