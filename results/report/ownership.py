@@ -13,6 +13,7 @@ from aftershock.results.report.svg import (
     GREY,
     LEVEL_POINTS,
     LINES,
+    ON_COLOUR,
     backdrop,
     bands,
     drawing,
@@ -53,7 +54,7 @@ def _chart(
     height = {place: index for index, place in enumerate(shown)}
     members = {worker: index for index, worker in enumerate(client.workers("consume"))}
     sentence, drawn = reading(rebalances), bands(evidence)
-    with drawing(10.0, 1.3 + 0.16 * len(shown)) as figure:
+    with drawing(10.0, 1.3 + 0.19 * len(shown)) as figure:
         axis = figure.subplots()
         axis.set_xlim(0, max(end_us, 1) / 1e6)
         for tenure in owned:
@@ -61,7 +62,7 @@ def _chart(
                 _draw(axis, tenure, height[tenure.place], members[tenure.worker], end_us)
         backdrop(axis, drawn, ())
         names = [f"{topic}/{partition}" for topic, partition in shown]
-        axis.set_yticks(range(len(shown)), [short(name, 30) for name in names], parse_math=False, fontsize=7)
+        axis.set_yticks(range(len(shown)), [short(name, 30) for name in names], parse_math=False, fontsize=8)
         axis.set_ylim(len(shown) - 0.4, -0.6)
         plain(axis, short(f"owners of the partitions, {label}", 80), 4 + LEVEL_POINTS * name_bands(axis, drawn))
         axis.grid(visible=False)
@@ -81,11 +82,12 @@ def _chart(
 def _draw(axis: Any, tenure: Tenure, lane: int, member: int, end_us: int) -> None:
     start_s, end_s = tenure.start_us / 1e6, min(tenure.end_us, end_us) / 1e6
     colour = LINES[member % len(LINES)][0]
-    axis.hlines(lane, start_s, end_s, colors=colour, linewidth=6)
+    axis.hlines(lane, start_s, end_s, colors=colour, linewidth=10)
     if end_s - start_s >= _NUMBERED_SHARE_MIN * axis.get_xlim()[1]:
-        axis.text(start_s, lane, f" {member + 1}", fontsize=6, va="center", ha="left", color="#ffffff")
+        beside: Any = {"xytext": (2, 0), "textcoords": "offset points"}
+        axis.annotate(f"{member + 1}", (start_s, lane), **beside, fontsize=8, va="center_baseline", gid=ON_COLOUR)
     else:
-        axis.plot([start_s], [lane], "|", color=GREY, markersize=5)
+        axis.plot([start_s], [lane], "|", color=GREY, markersize=8)
 
 
 def reading(rebalances: Sequence[Rebalance]) -> str:

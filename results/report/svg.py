@@ -75,6 +75,8 @@ LINES = (
     ("#7d8a97", (0, (8, 2))),
 )
 """Colour and dash of a chart's first to eighth line, distinguishable also in print and by colour-blind readers."""
+ON_COLOUR = "on-colour"
+"""Group id of a text that stands on one of the colours of ``LINES``; the page writes it in black instead of grey."""
 
 _STYLE: Any = {
     "svg.hashsalt": "aftershock",
@@ -126,6 +128,8 @@ def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
         for key, value in attributes.items():
             if key == "d":
                 element.set(key, _compact_path(value))
+            elif (key, value) == ("id", ON_COLOUR):
+                element.set("class", ON_COLOUR)
             elif key == "id":  # an id without a reference is removed, another is prefixed by the figure's name
                 element.attrib |= {key: f"{name}-{value}"} if value in used else {}
             elif key == "style" and value in classes:
