@@ -69,7 +69,7 @@ def _chart(
         time_axis(axis)
         handles = [Line2D([], [], color=LINES[index % len(LINES)][0], linewidth=6) for index in members.values()]
         texts = [f"member {index + 1}" for index in members.values()]
-        figure.legend(handles, texts, loc="outside lower left", ncols=8, frameon=False)
+        figure.legend(handles, texts, loc="outside lower left", ncols=8, frameon=False, handlelength=1.2)
         svg = rendered(figure, f"ownership-{number}", f"Owners of the partitions, {label}", sentence)
     caption = (
         "A lane is coloured, and numbered, by the member that owns the partition, from `assigned` to `revoked`, `lost` "
