@@ -34,8 +34,13 @@ DISCOVERIES = ("hint_accepted", "metadata_refreshed", "replica_switched")
 AFTERMATH = (
     "batch_retried",
     "epoch_bumped",
+    "group_joined",
     "hint_refused",
+    "member_fenced",
+    "partitions_lost",
+    "poll_timeout",
     "position_reset",
+    "rebalance_started",
     "replica_failed_back",
     "session_lost",
     "session_reset",
@@ -172,6 +177,9 @@ def _times(lines: Sequence[Event]) -> str:
         return ""
     partitions = {place(line) for line in lines} - {""}
     where = f" on {len(partitions)} partitions" if len(partitions) > 1 else ""
+    workers = {line["worker"] for line in lines if line.get("worker")}
+    noun = "members" if lines[0].get("op") == "consume" else "processes"
+    where += f" by {len(workers)} {noun}" if len(workers) > 1 else ""
     return f" ({len(lines)} times{where}, the last at {lines[-1]['t_us'] / 1e6:.3f} s)"
 
 

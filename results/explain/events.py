@@ -4,6 +4,7 @@ A missing field of an event is left out of the event's sentence; an event of an 
 and fields. Faults of the plan and faults injected by hand during the run are described alike.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +106,34 @@ def _retried(line: Event) -> str:
     return f"{why}sent a batch of {place(line)} again, to node {line.get('node_id')}{_at_epoch(line)}{immediate}"
 
 
+def _member(line: Event) -> str:
+    """Return the number of the group's member that wrote an event, as in ``member 2 ``; empty if there is only one."""
+    number = re.search(r"-consume-(\d+)$", str(line.get("worker") or ""))
+    return f"member {number[1]} " if number else ""
+
+
+def _in_group(line: Event) -> str:
+    """Return the epoch of a group event, from 1; a consumer that is no member of the group has none."""
+    return _at_epoch(line) if (line.get("epoch") or 0) > 0 else ""
+
+
+def _because(line: Event, field: str) -> str:
+    return f": {line[field]}" if line.get(field) else ""
+
+
+def _joined(line: Event) -> str:
+    details = [f"{line['protocol']} protocol"] if line.get("protocol") else []
+    details += [f"assignor {line['assignor']}"] if line.get("assignor") else []
+    as_leader = ", as its leader" if line.get("leader") else ""
+    how = f" ({', '.join(details)})" if details else ""
+    return f"{_member(line)}joined the group{_in_group(line)}{as_leader}{how}"
+
+
+def _lost(line: Event) -> str:
+    places = [f"{topic}/{number}" for topic, number in line.get("partitions") or ()]
+    return f"{_member(line)}lost {listed(places) or 'its partitions'}, which another member may own already"
+
+
 _CLAUSES: dict[str, Callable[[Event], str]] = {
     "batch_retried": _retried,
     "client_error": lambda line: f"{line.get('error')}: {line.get('detail')}",
@@ -112,14 +141,23 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "commit_retried": lambda line: f"committed {place(line)} of {line.get('group')} again: {line.get('why')}",
     "fetch_failed": lambda line: f"a fetch from node {line.get('node_id')} failed: {line.get('reason')}",
     "group_error": lambda line: f"got {line.get('error')} from the group coordinator",
+    "group_joined": _joined,
     "heartbeat_failed": lambda line: f"a heartbeat failed: {line.get('reason')}",
     "hint_accepted": lambda line: f"accepted {_hint(line)}",
     "hint_refused": lambda line: f"refused {_hint(line)}: {line.get('reason')}",
+    "member_fenced": lambda line: (
+        f"{_member(line)}was excluded from the group{_in_group(line)}{_because(line, 'error')}"
+    ),
     "metadata_failed": lambda line: f"could not get metadata: {line.get('why')}",
     "rebootstrapped": lambda line: f"forgot all brokers and connects to its bootstrap addresses: {line.get('reason')}",
     "metadata_refreshed": lambda _: "got new metadata",
     "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}: {line.get('why')}",
+    "partitions_lost": _lost,
+    "poll_timeout": lambda line: (
+        f"{_member(line)}left the group{_in_group(line)}, because it did not poll for max.poll.interval.ms"
+    ),
     "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",
+    "rebalance_started": lambda line: f"{_member(line)}began to rebalance{_in_group(line)}{_because(line, 'reason')}",
     "stalled": lambda line: f"stood still for {max(line.get('late_us', 0), line.get('suspended_us', 0)) / 1e6:.2f} s",
     "throttled": lambda line: f"was throttled by node {line.get('node_id')} for {line.get('throttle_ms')} ms",
 }
