@@ -13,9 +13,14 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from aftershock.faults.kinds.client.membership import MemberFault
+from aftershock.faults.kinds.registry import BUILT_IN
 from aftershock.faults.plan.check import load_plan
 from aftershock.harness.cli import reference
 from aftershock.harness.cli.__main__ import app
+from aftershock.results.checks.rules import RULES
+from aftershock.results.slo.metrics import METRICS, OF_GROUPS
+from aftershock.tests.chaos.known_bad.catalogue import known_bad
 from aftershock.tests.clients.build import CLIENTS
 from aftershock.workloads.adapters.conformance.checks import CHECKS
 
@@ -103,3 +108,24 @@ def test_the_table_of_checked_clients_is_current() -> None:
     passed = " | ".join(f"passes ({len(checks)}/{len(checks)})" for checks in CHECKS.values())
     rows = [f"| {client.library} | {client.version} | {passed} |" for client in CLIENTS]
     assert [] == [row for row in rows if row not in page]
+
+
+def test_the_page_of_groups_names_what_exists() -> None:
+    """Its tables have every fault kind for members, every metric of groups, and each bug with its check."""
+    page = (ROOT / "docs" / "GROUPS.md").read_text(encoding="utf-8")
+    cells: dict[str, list[set[str]]] = {}
+    for section in page.split("\n## ")[1:]:
+        rows = re.findall(r"^\| ([^|]+) \| ([^|]*) \|", section, re.MULTILINE)
+        columns = zip(*rows, strict=True) if rows else ()
+        cells[section.splitlines()[0]] = [{*re.findall(r"`([^`]+)`", " ".join(column))} for column in columns]
+    assert (
+        {kind for kind, fault in BUILT_IN.items() if issubclass(fault, MemberFault)}
+        <= cells["Faults"][0]
+        <= {*BUILT_IN}
+    )
+    judged = cells["What is judged"][0] - {"for each member"}
+    assert {name for name, metric in METRICS.items() if metric.source in OF_GROUPS} <= judged
+    assert judged <= {*RULES, *METRICS, "obligation/consume"}
+    plan = (ROOT / "tests" / "chaos" / "known_bad" / "members.yaml").read_text(encoding="utf-8")
+    bugs = {bad.caught.removeprefix("integrity/") for arm, bad in known_bad().items() if f"  {arm}: {{" in plan}
+    assert bugs == cells["What such a run finds"][1]
