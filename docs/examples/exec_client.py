@@ -7,6 +7,7 @@ An arm of a plan uses this program with client ``exec`` and command ``[python3, 
 import json
 import os
 import sys
+import time
 from base64 import b64decode, b64encode
 from threading import Thread
 
@@ -73,11 +74,24 @@ def consume(told, config):
     def revoked(_, partitions):
         say("revoked", partitions=[one.partition for one in partitions])
 
-    group, positions = told["group"], told["positions"] or {}
+    def lost(_, partitions):
+        say("lost", partitions=[one.partition for one in partitions])
+
+    def committed(error, partitions):
+        offsets = {one.partition: one.offset for one in partitions if not one.error and one.offset >= 0}
+        if offsets and not error:
+            say("committed", offsets=offsets)
+
+    group, positions, commit = told["group"], told["positions"] or {}, told["commit"] or {}
     config |= {"group.id": group or "none", "enable.auto.commit": bool(group), "auto.offset.reset": told["from"]}
-    consumer = Consumer(config | told["settings"])
+    # an offset is stored for the next commit after its record is reported
+    config |= {"enable.auto.offset.store": False, "on_commit": committed}
+    config |= {"auto.commit.interval.ms": commit["every_ms"]} if commit.get("every_ms") else {}
+    consumer, reported = Consumer(config | told["settings"]), 0
     if group:
-        consumer.subscribe([told["topic"]], on_assign=assigned, on_revoke=revoked)
+        consumer.subscribe([told["topic"]], on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        if told["members"] > 1:
+            say("ready")  # a member may get no partitions
     else:
         starts = [TopicPartition(told["topic"], int(number), offset) for number, offset in positions.items()]
         consumer.assign(starts)
@@ -87,9 +101,15 @@ def consume(told, config):
     while listener.is_alive():
         message = consumer.poll(0.1)
         if message is not None and not message.error():
+            time.sleep(told["processing_ms"] / 1000)
             mark = dict(message.headers() or ()).get("aftershock")
             place = {"partition": message.partition(), "offset": message.offset(), "size_bytes": len(message)}
             say("record", **place, mark=None if mark is None else b64encode(mark).decode())
+            if group:
+                reported += 1
+                consumer.store_offsets(message)
+                if commit.get("every_records") and reported % commit["every_records"] == 0:
+                    consumer.commit()
     consumer.close()
 
 

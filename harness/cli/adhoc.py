@@ -169,7 +169,7 @@ def conformance(
     operation: Annotated[
         list[str] | None,
         typer.Option(
-            "--op", metavar="NAME", help="Operation to check: produce, consume, commit; default: the first two."
+            "--op", metavar="NAME", help="Checks to make: produce, consume, commit, group; default: the first two."
         ),
     ] = None,
     bootstrap: Annotated[

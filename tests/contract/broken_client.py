@@ -88,6 +88,8 @@ SPOILT: dict[str, dict[str, Callable[[str, dict[str, Any]], None]]] = {
     "some-mark": {"record": changed("mark", lambda mark: mark or b64encode(b"?").decode())},
     "unassigned": {"assigned": lambda *_: None},
     "half-assigned": {"assigned": changed("partitions", lambda held: held[:2])},
+    "silent-revocation": {"revoked": lambda *_: None},
+    "commits-ahead": {"committed": changed("offsets", lambda held: {number: at + 5 for number, at in held.items()})},
 }
 
 

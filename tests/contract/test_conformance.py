@@ -10,7 +10,7 @@ import pytest
 from aftershock.harness.cli import adhoc
 from aftershock.harness.labs.conformance import LaunchedCluster, leased_cluster, text
 from aftershock.tests.unit.workloads.adapters.steps import EXAMPLE
-from aftershock.workloads.adapters.conformance import commit, consume, produce
+from aftershock.workloads.adapters.conformance import commit, consume, group, produce
 from aftershock.workloads.adapters.conformance.bench import ONCE, Bench
 from aftershock.workloads.adapters.conformance.checks import CHECKS, Check, judge
 from aftershock.workloads.adapters.exec_protocol import INTEGERS
@@ -54,6 +54,9 @@ PLANTED: list[tuple[str, Check, str]] = [
     ("half-assigned", READ, "Send `assigned` at every assignment"),
     ("some-mark", consume.reports_foreign_records, "`mark` is the value"),
     ("outlives", consume.exits_with_the_worker, "The end of standard input means exit"),
+    ("silent-revocation", group.shares_the_partitions, "Send `revoked` before another member"),
+    ("no-commit", group.takes_over_from_a_member_that_leaves, "before you give up partitions"),
+    ("commits-ahead", group.commits_what_it_has_reported, "A commit covers only records"),
     ("stale", COMMITS, "They must reach Kafka in the order of `seq`"),
     ("eager", commit.acks_nothing_during_an_outage, "An acknowledgement comes from Kafka"),
     ("late", commit.keeps_deadlines, "exactly once"),

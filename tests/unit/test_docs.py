@@ -105,9 +105,17 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
 def test_the_table_of_checked_clients_is_current() -> None:
     """Every client under tests/clients is in docs/CLIENTS.md with its version, and passed every conformance check."""
     page = (ROOT / "docs" / "CLIENTS.md").read_text(encoding="utf-8")
-    passed = " | ".join(f"passes ({len(checks)}/{len(checks)})" for checks in CHECKS.values())
-    rows = [f"| {client.library} | {client.version} | {passed} |" for client in CLIENTS]
-    assert [] == [row for row in rows if row not in page]
+    (head,) = re.findall(r"^\| library \| version \| (.*) \|$", page, re.MULTILINE)
+    operations = head.split(" | ")
+    assert {"produce", "consume", "commit"} <= {*operations} <= {*CHECKS}
+    # a member of a group that reports no commits is examined by one check less
+    counts = [{len(CHECKS[name]), len(CHECKS[name]) - (name == "group")} for name in operations]
+    allowed = [{f"passes ({count}/{count})" for count in either} for either in counts]
+    for client in CLIENTS:
+        begin = rf"\| {re.escape(client.library)} \| {re.escape(client.version)} \|"
+        (row,) = re.findall(rf"^{begin} (.*) \|$", page, re.MULTILINE)
+        cells = row.split(" | ")
+        assert all(cell in passes for cell, passes in zip(cells, allowed, strict=True)), client.library
 
 
 def test_the_page_of_groups_names_what_exists() -> None:

@@ -38,7 +38,7 @@ _PATIENCE_S = 30.0
 
 
 class NotExaminable(Exception):  # noqa: N818  # the check is skipped, which is not an error
-    """Error of a conformance check that stops brokers, which is not allowed on the user's own cluster."""
+    """Error of a check that stops brokers of the user's own cluster, or needs reports that a program may omit."""
 
 
 class Cluster(Protocol):
@@ -158,13 +158,13 @@ class ClientSession:
         while not condition():
             if (remaining_s := deadline - time.monotonic()) <= 0:
                 raise Violation(f"the client does not {action} within {patience_s:g} s", rule)
-            self._listen(remaining_s)
+            self.listen(remaining_s)
 
     def quiet(self) -> None:
         """Read reports of the client for QUIET_S seconds, so that the caller can then look for wrong reports."""
         deadline = time.monotonic() + QUIET_S
         while (remaining_s := deadline - time.monotonic()) > 0:
-            self._listen(remaining_s)
+            self.listen(remaining_s)
 
     def close(self) -> None:
         """Order the client to close; raise Violation unless the client reports ``bye`` and exits with status 0."""
@@ -174,7 +174,8 @@ class ClientSession:
             limit = f"within {self.patience_s:g} s"
             raise Violation(f"the client said bye but did not exit with status 0 {limit}: {status}", CLOSE)
 
-    def _listen(self, wait_s: float) -> None:
+    def listen(self, wait_s: float) -> None:
+        """Read the reports that the client writes within ``wait_s``; raise Violation if it has given up."""
         for line in self.child.hear(wait_s):
             report = parse_report(line)
             if isinstance(report, Died):

@@ -6,14 +6,19 @@ from typing import Literal
 
 from aftershock.errors import WorkloadError
 from aftershock.redaction import redact
-from aftershock.workloads.adapters.conformance import commit, consume, produce
+from aftershock.workloads.adapters.conformance import commit, consume, group, produce
 from aftershock.workloads.adapters.conformance.bench import Bench, NotExaminable, Violation
 from aftershock.workloads.adapters.exec_child import NO_LINES
 from aftershock.workloads.adapters.exec_protocol import ReportError
 
 Check = Callable[[Bench], None]
 
-CHECKS: dict[str, Sequence[Check]] = {"produce": produce.CHECKS, "consume": consume.CHECKS, "commit": commit.CHECKS}
+CHECKS: dict[str, Sequence[Check]] = {
+    "produce": produce.CHECKS,
+    "consume": consume.CHECKS,
+    "commit": commit.CHECKS,
+    "group": group.CHECKS,
+}
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Played]:
     return bench
 
 
-@pytest.mark.parametrize("op", CHECKS)
+@pytest.mark.parametrize("op", ["produce", "consume", "commit"])
 def test_a_correct_program_passes(play: Callable[[str], Played], op: str) -> None:
     """A program without defect passes each check of each operation."""
     bench = play("none")
