@@ -296,7 +296,7 @@ KIP_951 = Trial(
 )
 
 
-CHANGES, COORDINATORS = 7, 7
+CHANGES, CHANGE_S, COORDINATORS = 6, 58.0, 7
 _CHANGES_S = 180.0  # until 25 JVMs have started, their groups are complete and their code is warm
 _CLASSIC = (
     "workloads.consumer.consume.protocol=classic",
@@ -318,14 +318,14 @@ KIP_848 = Trial(
     registration=kip848.REGISTRATION,
     parts=(
         *(
-            Planned(name, "kips/848-changes", around_s, changes, CHANGES, 45.0, off=_CLASSIC)
+            Planned(name, "kips/848-changes", around_s, changes, CHANGES, CHANGE_S, off=_CLASSIC)
             for name, around_s, changes in (
                 (kip848.JAVA, _CHANGES_S, ()),
                 (kip848.LIBRDKAFKA, _CHANGES_S - _SLOWER_S, _clients("confluent")),
                 (kip848.REFERENCE, _CHANGES_S - _SLOWER_S, _clients("reference")),
             )
         ),
-        Planned(kip848.ROLL, "kips/848-roll", 285.0, off=_CLASSIC),
+        Planned(kip848.ROLL, "kips/848-roll", 340.0, off=_CLASSIC),
         Planned(kip848.COORDINATOR, "kips/848-coordinator", 150.0, (), COORDINATORS, 26.0, off=_CLASSIC),
         Planned(
             kip848.PRODUCTION,
@@ -333,7 +333,7 @@ KIP_848 = Trial(
             _CHANGES_S + _SLOWER_S,
             (PRODUCTION,),
             CHANGES,
-            45.0,
+            CHANGE_S,
             off=_CLASSIC,
         ),
     ),
