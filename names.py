@@ -18,6 +18,12 @@ def consumer_names(workload: str, arm: str, consume: Mapping[str, Any]) -> tuple
     return worker_names(workload, arm, "consume", consume.get("members", 1) + reserve.get(arm, 0))
 
 
+def topic_names(section: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the topics of a timeline's section ``produce``, ``consume`` or ``commit``; none of an empty section."""
+    topic = section.get("topic")
+    return tuple(section.get("topics") or ([] if topic is None else [topic]))
+
+
 def offsets_partition(group: str, partitions: int) -> int:
     """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group with an ASCII name.
 

@@ -38,7 +38,7 @@ from aftershock.faults.plan.document import (
 )
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
-from aftershock.faults.plan.references import idle_members, reference_problems
+from aftershock.faults.plan.references import group_warnings, reference_problems
 from aftershock.faults.plan.sample_size import slo_problems, unfailable
 from aftershock.faults.targets import links, roles
 
@@ -76,7 +76,7 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
     if changes:
         text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
     slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    found = [*grey_failures(draft), *fault_warnings(draft), *idle_members(draft), *unfailable(draft)]
+    found = [*grey_failures(draft), *fault_warnings(draft), *group_warnings(draft), *unfailable(draft)]
     warnings = format_problems(found, document)
     return CheckedPlan(plan, document.name, text, slo_positions, tuple(warnings), document, draft)
 

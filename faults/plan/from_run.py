@@ -102,7 +102,7 @@ def plan_from_run(
     topic = topics[0]["name"]
     load = {"name": "load", "produce": {"topic": topic, "rate": "60/s"}, "consume": {"topic": topic}}
     workloads = list(run_plan.get("workloads") or [load])
-    group_workloads = list(_group_workloads(manual_faults, workloads))
+    group_workloads = list(_group_workloads(manual_faults, workloads, [entry["name"] for entry in topics]))
     manual_data = []
     for fault in manual_faults:
         data = {"at": "0s"} | fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -165,11 +165,14 @@ def _roles_of(fault: Fault) -> list[roles.Role]:
     return [roles.innermost(roles.parse(text)) for text in fault.roles().values()]
 
 
-def _group_workloads(faults: Sequence[Fault], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
+def _group_workloads(
+    faults: Sequence[Fault], workloads: Sequence[FaultData], topics: Sequence[str]
+) -> Iterator[FaultData]:
     """Yield a workload for each consumer group that only faults name, so that the group has a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
     existing = {group for workload in parsed for group in workload.consumer_groups}
-    topic = next(part.topic for workload in parsed for part in (workload.consume, workload.produce) if part)
+    parts = (part for workload in parsed for part in (workload.consume, workload.produce) if part)
+    topic = next(name for part in parts for name in part.topic_names(topics))
     targets = [role for fault in faults for role in _roles_of(fault)]
     groups = {role.group for role in targets if isinstance(role, roles.Coordinator)}
     for number, group in enumerate(sorted({group.removesuffix(f"-{_ARM}") for group in groups - existing}), 1):

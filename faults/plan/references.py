@@ -9,13 +9,14 @@ The user supplies the program of an ``exec`` client, so an ``exec`` client may u
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import combinations
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.broker_settings import Owner, setting_refusal
 from aftershock.faults.plan.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.plan.units import DAY_MS
-from aftershock.faults.plan.workloads import Consume, Workload
+from aftershock.faults.plan.workloads import Commit, Consume, Produce, Workload
 from aftershock.faults.targets import clients, links, roles
 from aftershock.faults.timeline.expand import end_ms
 
@@ -198,14 +199,12 @@ def overlong_faults(draft: Draft) -> Iterator[Problem]:
 
 
 def _workloads(draft: Draft) -> Iterator[Problem]:
-    group_owners: dict[tuple[str, str], str] = {}  # the workload that consumes a topic in a group
     for index, workload in draft.workloads.items():
         loc: Location = ("workloads", index)
         for op, traffic in (("produce", workload.produce), ("consume", workload.consume), ("commit", workload.commit)):
             if traffic is None:
                 continue
-            if traffic.topic is not None:
-                yield from _declared(draft, traffic.topic, (*loc, op, "topic"))
+            yield from _topics_of(draft, traffic, (*loc, op))
             yield from _rack(draft, traffic.rack, (*loc, op, "rack"))
             if getattr(traffic, "rate", None) == 0:
                 yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
@@ -234,17 +233,56 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
                     "cluster.config"
                 )
                 yield Problem((*loc, "commit", "by_coordinator"), sentence)
-        # Members of a shared group divide the records, but the checks of each workload expect all records.
-        for group in workload.consumer_groups:
-            topic = workload.consume.topic if workload.consume else ""
-            if owner := group_owners.get((topic, group)):
-                sentence = (
-                    f"the workload `{owner}` also consumes {topic} in the group {group}: give this workload a group "
-                    "of its own"
-                )
-                yield Problem((*loc, "consume", "group"), sentence)
-                break
-            group_owners[topic, group] = workload.name
+    for (_, owner), (index, workload) in _shared_groups(draft):
+        yield from _shared_group(draft, owner, workload, ("workloads", index, "consume"))
+
+
+def _topics_of(draft: Draft, section: Produce | Consume | Commit, loc: Location) -> Iterator[Problem]:
+    """Yield the topics of a section that are not the plan's, and a pattern that matches none of the plan's."""
+    if section.topic is not None:
+        yield from _declared(draft, section.topic, (*loc, "topic"))
+    for number, name in enumerate(() if isinstance(section, Commit) else section.topics):
+        yield from _declared(draft, name, (*loc, "topics", number))
+    declared = {entry.name for entry in draft.topics.values()} | draft.unreadable_topics
+    if isinstance(section, Consume) and section.pattern is not None and not section.topic_names(declared):
+        sentence = f"the pattern `{section.pattern}` matches none of the plan's topics ({', '.join(sorted(declared))})"
+        yield Problem((*loc, "pattern"), f"{sentence}: correct it, or add a topic that it matches")
+
+
+def _shared_groups(draft: Draft) -> Iterator[tuple[tuple[int, Workload], tuple[int, Workload]]]:
+    """Yield each pair of workloads, with their indices, whose arms consume in the same group."""
+    consuming = [(index, workload) for index, workload in draft.workloads.items() if workload.consumer_groups]
+    for earlier, later in combinations(consuming, 2):
+        if not {*earlier[1].consumer_groups}.isdisjoint(later[1].consumer_groups):
+            yield earlier, later
+
+
+def _shared_group(draft: Draft, owner: Workload, workload: Workload, loc: Location) -> Iterator[Problem]:
+    """Yield why two workloads can't share a group, each judged by the records of its own topics."""
+    group = next(name for name in workload.consumer_groups if name in owner.consumer_groups)
+    both = [consume for consume in (owner.consume, workload.consume) if consume]
+    # Members of a shared group divide the records of a topic, but the checks of each workload expect all of them.
+    if common := sorted(_topics(draft, owner).intersection(_topics(draft, workload))):
+        sentence = (
+            f"the workload `{owner.name}` also consumes {common[0]} in the group {group}: give this workload a group "
+            "of its own"
+        )
+        yield Problem((*loc, "group"), sentence)
+    if any(consume.from_ == "latest" for consume in both):
+        sentence = (
+            f"`from: latest` needs a group of one workload, whose start offsets are committed before its members join, "
+            f"and the workload `{owner.name}` is in the group {group} too: use `from: earliest`, or another group"
+        )
+        yield Problem((*loc, "group"), sentence)
+    for key in ("protocol", "assignor"):
+        if len({getattr(consume, key) for consume in both}) > 1:
+            sentence = f"the workload `{owner.name}` is in the same group and has another `{key}`: use the same one"
+            yield Problem((*loc, key if getattr(workload.consume, key) else "group"), sentence)
+
+
+def _topics(draft: Draft, workload: Workload) -> set[str]:
+    declared = [topic.name for topic in draft.topics.values()]
+    return {*workload.consume.topic_names(declared)} if workload.consume else set()
 
 
 def _group(workload: Workload, consume: Consume, loc: Location) -> Iterator[Problem]:
@@ -275,17 +313,25 @@ def _group(workload: Workload, consume: Consume, loc: Location) -> Iterator[Prob
                 )
 
 
-def idle_members(draft: Draft) -> Iterator[Problem]:
-    """Yield a warning for each workload whose groups have more members than the topic has partitions."""
+def group_warnings(draft: Draft) -> Iterator[Problem]:
+    """Yield a warning for each workload with more members than partitions, and for each pair that shares a group."""
     partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
     for index, workload in draft.workloads.items():
-        consume = workload.consume
-        if consume and (idle := consume.members - partitions.get(consume.topic, consume.members)) > 0:
+        names = _topics(draft, workload) & partitions.keys()
+        members, shared = workload.consume.members if workload.consume else 0, sum(partitions[name] for name in names)
+        if names and (idle := members - shared) > 0:
             sentence = (
-                f"{consume.members} members share {partitions[consume.topic]} partitions, so {idle} of them get none: "
+                f"{members} members share {shared} partitions, so {idle} of them get none: "
                 "lower `members`, or add partitions if no member should be idle"
             )
             yield Problem(("workloads", index, "consume", "members"), sentence)
+    for (_, owner), (index, workload) in _shared_groups(draft):
+        own, other = (", ".join(sorted(_topics(draft, load))) for load in (workload, owner))
+        sentence = (
+            f"the workloads `{owner.name}` and `{workload.name}` share a group: every record of {other} is due at "
+            f"`{owner.name}`, every record of {own} at `{workload.name}`, and a rebalance concerns both"
+        )
+        yield Problem(("workloads", index, "consume", "group"), sentence)
 
 
 def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:

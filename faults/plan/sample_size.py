@@ -140,14 +140,15 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
 
 def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
     """Return the sample size of an arm; without ``arm``, of the arm with the lowest rate per subject."""
-    workloads = draft.workloads.values()
+    workloads, declared = draft.workloads.values(), [topic.name for topic in draft.topics.values()]
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):
         sections = _sections(draft, size.side, name)
         if size.side == "consume":  # every arm that produces to the topics delivers records to the consumer
-            topics = {consume.topic for consume in sections}
-            produces = [workload.produce for workload in workloads for _ in workload.arms]
-            rates = [produce.rate for produce in produces if produce is not None and produce.topic in topics]
+            topics = {name for consume in sections for name in consume.topic_names(declared)}
+            produces = [workload.produce for workload in workloads if workload.produce for _ in workload.arms]
+            sent = [(produce.rate, produce.topic_names(declared)) for produce in produces]
+            rates = [rate * len(topics.intersection(to)) / len(to) for rate, to in sent if topics.intersection(to)]
         else:  # the rate of a closed loop depends on the cluster
             rates = [math.inf if section.rate is None else section.rate for section in sections]
         rate = min(rates, default=0.0) if size.each == "producer" else sum(rates)
@@ -159,8 +160,9 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
 def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> int | None:
     """Return the number of subjects (such as partitions) among which an arm's records divide; None if unknown."""
     if each == "partition":
-        topics = {section.topic for section in _sections(draft, side, arm)}
-        return max((topic.partitions for topic in draft.topics.values() if topic.name in topics), default=None)
+        partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
+        named = [section.topic_names(partitions) for section in _sections(draft, side, arm)]
+        return max((sum(partitions.get(name, 0) for name in names) for names in named), default=0) or None
     if each in ("rack", "broker"):
         broker_racks = draft.cluster.broker_racks if draft.cluster else {}
         return len(set(broker_racks.values()) if each == "rack" else broker_racks) or None
@@ -246,10 +248,12 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
         yield f"`{slo.arms[0]}` is the only arm that {slo.side}s, so there is no arm to compare with it: add an arm"
     if slo.each == "partition":
         partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
-        for produce in (workload.produce for workload in draft.workloads.values()):
-            if produce and produce.keys and produce.keys < partitions.get(produce.topic, 0):
-                reached = f"{produce.keys} of the {partitions[produce.topic]} partitions of {produce.topic}"
-                yield f"{produce.keys} keys reach at most {reached}: use more keys, or omit `keys`"
+        produces = [workload.produce for workload in draft.workloads.values() if workload.produce]
+        keyed = [(made.keys, name) for made in produces if made.keys for name in made.topic_names(partitions)]
+        for keys, name in keyed:
+            if keys < partitions.get(name, 0):
+                reached = f"{keys} of the {partitions[name]} partitions of {name}"
+                yield f"{keys} keys reach at most {reached}: use more keys, or omit `keys`"
     # Only the reference client reports a record's rack, broker and leader epoch.
     if slo.each in ("rack", "broker") or (slo.each, slo.side) == ("epoch", "produce"):
         judged_arms = {slo.of.arm} if slo.of.arm else set(arms_on(draft, slo.side))

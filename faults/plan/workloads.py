@@ -6,7 +6,7 @@ parts of a plan are checked by ``references.py``.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -99,13 +99,67 @@ class RecordSize(Part):
         return self.min if self.min == self.max else handler(self)
 
 
-class Produce(Part):
+_PATTERN_PART = re.compile(
+    r"""\\(?P<escape>.)                               # an escaped character
+    | \[ \^? \]? (?P<set>(?:\\.|[^\]\\])*) \]        # a set of characters
+    | (?P<group>\(\?.?)                              # a group that is not a plain one
+    | (?P<repeated>[*+?}][*+?])                      # a quantifier of a quantifier
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PATTERN_MAX = 249  # a topic's name is no longer
+
+
+def _pattern(text: str) -> str:
+    """Return a pattern of topic names; raise ValueError if it doesn't mean the same to all clients and to brokers.
+
+    Brokers use RE2, Kafka's Java client uses Java's syntax, librdkafka that of POSIX (extended).
+    """
+    try:
+        re.compile(text)
+    except re.error as error:
+        where = "" if error.pos is None else f" at its character {error.pos + 1}"
+        raise ValueError(f"`{text}` is not a regular expression ({error.msg}{where}): correct it") from None
+    if not text or len(text) > _PATTERN_MAX:
+        raise ValueError(f"a pattern has 1 to {_PATTERN_MAX} characters, got {len(text)}: shorten it, or list `topics`")
+    for part in _PATTERN_PART.finditer(text):
+        in_set = part["set"] or ""
+        is_foreign = (part["escape"] or "").isalnum() or "\\" in in_set or "[" in in_set or "&&" in in_set
+        if is_foreign or part["group"] or part["repeated"]:
+            raise ValueError(
+                f"`{part[0]}` in `{text}` doesn't mean the same to Kafka's brokers and all clients: use names, sets "
+                "like [a-z0-9], groups ( ), |, ., *, + and ?"
+            )
+    return text
+
+
+TopicPattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class TopicSection(Part):
+    """Section of a workload with one ``topic`` or several ``topics``."""
+
+    topic: TopicName | None = None
+    topics: tuple[TopicName, ...] = ()
+
+    @field_validator("topics")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"`{twice}` is listed twice: remove one of the two")
+        return names
+
+    def topic_names(self, _declared: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of the section's topics; ``declared`` are those of the plan, which a pattern may match."""
+        return self.topics if self.topic is None else (self.topic,)
+
+
+class Produce(TopicSection):
     """Open-loop production of records at ``rate`` for each arm, with ``keys`` distinct record keys, or without keys.
 
-    The ``producers`` of an arm share the rate.
+    The ``producers`` of an arm share the rate, and the records go to the ``topics`` in turn.
     """
 
-    topic: TopicName
     producers: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
     rate: Rate
     record_size: RecordSize = RecordSize(min=1000, max=1000)
@@ -118,6 +172,8 @@ class Produce(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if (self.topic is None) == (not self.topics):
+            raise ValueError("give either `topic` or `topics` to produce to")
         if self.idempotence and self.acks != "all":
             raise ValueError(f"idempotence needs acks: all, got {self.acks}; set idempotence: false or acks: all")
         return self
@@ -149,15 +205,18 @@ ASSIGNORS: Mapping[str, tuple[str, ...]] = {
 """Assignors of the group protocols: those of the coordinator (KIP-848), and those of the group's leader."""
 
 
-class Consume(Part):
+class Consume(TopicSection):
     """Consumption by each arm in its own group ``<group>-<arm>``, or of all partitions without a group.
+
+    A group may also subscribe to a ``pattern``, a regular expression that whole names of topics match. Without a group
+    a consumer reads all partitions of all its topics.
 
     The group of an arm has ``members`` consumers, in the ``racks`` in turn. ``static`` members keep their membership
     over a restart (KIP-345). ``processing`` is the time that a consumer spends on each record before the record counts
     as delivered.
     """
 
-    topic: TopicName
+    pattern: TopicPattern | None = None
     group: GroupName | None = None
     from_: Annotated[Literal["earliest", "latest"], Field(alias="from")] = "earliest"
     rack: RackName | None = None
@@ -171,7 +230,9 @@ class Consume(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for key in ("protocol", "assignor", "static", "commit"):
+        if sum((self.topic is not None, bool(self.topics), self.pattern is not None)) != 1:
+            raise ValueError("give one of `topic`, `topics` and `pattern` to consume from")
+        for key in ("protocol", "assignor", "static", "commit", "pattern"):
             if self.group is None and getattr(self, key):
                 raise ValueError(f"`{key}` is a property of a group: add `group`")
         if self.group is None and self.members > 1:
@@ -185,6 +246,11 @@ class Consume(Part):
         if self.assignor is not None and self.assignor not in (names := ASSIGNORS[self.protocol or ""]):
             raise ValueError(f"the protocol {self.protocol} has no assignor {self.assignor}; use {' or '.join(names)}")
         return self
+
+    def topic_names(self, declared: Iterable[str]) -> tuple[str, ...]:
+        if self.pattern is None:
+            return super().topic_names(declared)
+        return tuple(name for name in declared if re.fullmatch(self.pattern, name))
 
 
 class Commit(Part):

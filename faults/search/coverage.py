@@ -133,7 +133,7 @@ class Worker:
     workload: str
     arm: str
     op: Op
-    topic: str
+    topics: tuple[str, ...]
     rack: str
     grouped: bool
     label: str
@@ -155,9 +155,10 @@ def workers_of(plan: Plan) -> tuple[Worker, ...]:
                 elif in_group:
                     guarantee = " in a group"
                 rack = part.rack or next(iter(plan.cluster.racks))
-                topic = part.topic or plan.topics[0].name
+                declared = [topic.name for topic in plan.topics]
+                topics = (part.topic or declared[0],) if isinstance(part, Commit) else part.topic_names(declared)
                 label = f"{arm.client} {op}{guarantee}"
-                workers.append(Worker(workload.name, arm_name, op, topic, rack, op == "commit" or in_group, label))
+                workers.append(Worker(workload.name, arm_name, op, topics, rack, op == "commit" or in_group, label))
     return tuple(workers)
 
 
@@ -167,7 +168,7 @@ def can_affect(fault: Fault, worker: Worker) -> bool:
     if clients and not any(client.matches(worker.workload, worker.arm, worker.op) for client in clients):
         return False
     topics = fault.topics().values()
-    if topics and worker.topic not in topics:
+    if topics and not set(topics).intersection(worker.topics):
         return False
     # Clients use the links of their own rack. Faults between brokers affect producers, which wait for replicas.
     selectors = [links.parse(text) for text in fault.links().values()]

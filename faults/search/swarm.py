@@ -198,9 +198,9 @@ def frame_of(checked: CheckedPlan) -> Frame:
 
 def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
     """Draw a fault without ``at`` that affects a client; None if the drawn fault isn't valid in the plan."""
-    partitions = next(topic.partitions for topic in plan.topics if topic.name == worker.topic)
+    partitions = min(topic.partitions for topic in plan.topics if topic.name in worker.topics)
     options: dict[str, list[str]] = {
-        "TOPIC": [worker.topic],
+        "TOPIC": [*worker.topics],
         "PARTITION": [str(number) for number in range(partitions)],
         "RACK": [worker.rack],
         "OTHER": [rack for rack in plan.cluster.racks if rack != worker.rack],

@@ -17,7 +17,7 @@ from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
 from aftershock.faults.plan.references import OFFSETS_PARTITIONS, duplicate_ids, overlong_faults
 from aftershock.faults.plan.sample_size import slo_problems
-from aftershock.faults.plan.workloads import Workload
+from aftershock.faults.plan.workloads import Consume, Produce, Workload
 from aftershock.faults.timeline.expand import Expansion, expand, fault_ids, length_ms, random_of
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
@@ -119,12 +119,21 @@ def _reserve(workload: Workload, arm: str, expansion: Expansion) -> int:
     return reserve + sum(again.values())
 
 
+def _topics(section: Produce | Consume, plan: Plan) -> dict[str, Any]:
+    """Return a section's topics: ``topic``, the first, and ``topics`` if there are several or a ``pattern`` matches."""
+    names = section.topic_names(topic.name for topic in plan.topics)
+    data: dict[str, Any] = {"topic": names[0]}
+    pattern = section.pattern if isinstance(section, Consume) else None
+    data |= {"topics": list(names)} if len(names) > 1 or pattern else {}
+    return data | ({"pattern": pattern} if pattern else {})
+
+
 def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expansion) -> dict[str, Any]:
     produce, consume, commit = workload.produce, workload.consume, workload.commit
     sections: dict[str, Any] = {"name": workload.name, "produce": None, "consume": None}
     if produce:
         sections["produce"] = {
-            "topic": produce.topic,
+            **_topics(produce, plan),
             "rate_per_s": produce.rate,
             "record_size_min": produce.record_size.min,
             "record_size_max": produce.record_size.max,
@@ -137,7 +146,7 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
         } | ({"producers": produce.producers} if produce.producers > 1 else {})
     if consume:
         sections["consume"] = {
-            "topic": consume.topic,
+            **_topics(consume, plan),
             "group": consume.group,
             "from": consume.from_,
             "rack": consume.rack or next(iter(consume.racks), first_rack),

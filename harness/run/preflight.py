@@ -19,6 +19,7 @@ from aftershock.errors import Log, PlanError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.run.drive import SAVE_PERIOD_S, SEGMENTS_A_MOVE
 from aftershock.harness.run.runs import size
+from aftershock.names import topic_names
 from aftershock.workloads.load.spool import CONSUME_ROW, OVERDUE_US, PRODUCE_ROW, ROWS, TMPFS
 
 RATE_BOUND = 200_000.0
@@ -64,12 +65,13 @@ class Estimate:
 
 
 def loads(timeline: Timeline) -> list[ClientLoad]:
-    """Return the load of each client process; a consumer reads the records of all producers of its topic."""
+    """Return the load of each client process; a consumer reads the records of all producers of its topics."""
     produced: dict[str, float] = {}
     for workload in timeline.workloads:
         if produce := workload.get("produce"):
             rate = produce["rate_per_s"] * len(workload["arms"])
-            produced[produce["topic"]] = produced.get(produce["topic"], 0.0) + rate
+            for topic in (topics := topic_names(produce)):
+                produced[topic] = produced.get(topic, 0.0) + rate / len(topics)
     found = []
     for workload in timeline.workloads:
         for arm, settings in workload["arms"].items():
@@ -77,7 +79,9 @@ def loads(timeline: Timeline) -> list[ClientLoad]:
                 part: Mapping[str, Any] = workload.get(op) or {}
                 if not part:
                     continue
-                rate = produced.get(part["topic"], 0.0) if op == "consume" else part.get("rate_per_s")
+                rate = part.get("rate_per_s")
+                if op == "consume":
+                    rate = sum(produced.get(topic, 0.0) for topic in topic_names(part))
                 closed_loop = rate is None
                 rate = min(CLOSED_LOOP, 100 * part["in_flight"]) if rate is None else rate
                 deadline_s = part.get("deadline_ms", 0) / 1000
@@ -112,9 +116,10 @@ def estimate(timeline: Timeline) -> Estimate:
     for topic in timeline.topics:
         brokers += topic["replication"] * topic["partitions"] * _REPLICA
         for workload in timeline.workloads:
-            if (produce := workload.get("produce")) and produce["topic"] == topic["name"]:
+            produce = workload.get("produce") or {}
+            if topic["name"] in (topics := topic_names(produce)):
                 value = (produce["record_size_min"] + produce["record_size_max"]) / 2 + _RECORD
-                records = produce["rate_per_s"] * len(workload["arms"]) * duration_s
+                records = produce["rate_per_s"] / len(topics) * len(workload["arms"]) * duration_s
                 brokers += int(records * value) * topic["replication"]
     if timeline.cluster.get("disks") or "attach" in timeline.cluster:
         brokers = 0  # the log directories are in memory, or on hosts of their own

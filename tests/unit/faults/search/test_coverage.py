@@ -93,9 +93,9 @@ def test_the_clients_of_a_plan() -> None:
     assert "confluent produce acks=1" == worker("quick/confluent produce").label
     assert "reference consume in a group" == worker("safe/reference consume").label
     assert "reference consume" == worker("plain/reference consume").label
-    assert ("reference commit", "orders") == (
+    assert ("reference commit", ("orders",)) == (
         worker("commits/reference commit").label,
-        worker("commits/reference commit").topic,
+        worker("commits/reference commit").topics,
     )
 
 
