@@ -56,44 +56,61 @@ def serve(producer):
 def produce(told, config):
     config |= {"acks": told["acks"], "enable.idempotence": told["idempotence"], "linger.ms": told["linger_ms"]}
     producer = Producer(config | {"delivery.timeout.ms": told["deadline_ms"]} | told["settings"])
-    producer.list_topics(told["topic"], timeout=30)
+    for topic in told["topics"]:
+        producer.list_topics(topic["name"], timeout=30)
     Thread(target=serve, args=[producer], daemon=True).start()
-    say("ready")
+    say("ready", accepts=["topics"])
     for order in each_until_close():
         headers = [(name, b64decode(content)) for name, content in order["headers"]]
         key = None if order["key"] is None else b64decode(order["key"])
-        send(producer, told["topic"], order["seq"], key, b64decode(order["value"]), headers)
+        send(producer, order["topic"], order["seq"], key, b64decode(order["value"]), headers)
     producer.flush()
+
+
+def by_topic(partitions):
+    """Return the topics with their partitions; an empty assignment is one of no topic."""
+    numbers = {}
+    for one in partitions:
+        numbers.setdefault(one.topic, []).append(one.partition)
+    return list(numbers.items()) or [(None, [])]
 
 
 def consume(told, config):
     def assigned(_, partitions):
-        say("assigned", partitions=[one.partition for one in partitions], member=consumer.memberid() if group else None)
-        say("ready")
+        for topic, numbers in by_topic(partitions):
+            say("assigned", topic=topic, partitions=numbers, member=consumer.memberid() if group else None)
+        say("ready", accepts=["topics"])
 
     def revoked(_, partitions):
-        say("revoked", partitions=[one.partition for one in partitions])
+        for topic, numbers in by_topic(partitions):
+            say("revoked", topic=topic, partitions=numbers)
 
     def lost(_, partitions):
-        say("lost", partitions=[one.partition for one in partitions])
+        for topic, numbers in by_topic(partitions):
+            say("lost", topic=topic, partitions=numbers)
 
     def committed(error, partitions):
-        offsets = {one.partition: one.offset for one in partitions if not one.error and one.offset >= 0}
-        if offsets and not error:
-            say("committed", offsets=offsets)
+        accepted = [one for one in partitions if not error and not one.error and one.offset >= 0]
+        for topic in {one.topic for one in accepted}:
+            say("committed", topic=topic, offsets={one.partition: one.offset for one in accepted if one.topic == topic})
 
-    group, positions, commit = told["group"], told["positions"] or {}, told["commit"] or {}
+    group, pattern, commit = told["group"], told["pattern"], told["commit"] or {}
     config |= {"group.id": group or "none", "enable.auto.commit": bool(group), "auto.offset.reset": told["from"]}
     # an offset is stored for the next commit after its record is reported
     config |= {"enable.auto.offset.store": False, "on_commit": committed}
     config |= {"auto.commit.interval.ms": commit["every_ms"]} if commit.get("every_ms") else {}
     consumer, reported = Consumer(config | told["settings"]), 0
     if group:
-        consumer.subscribe([told["topic"]], on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        names = [f"^({pattern})$"] if pattern else [topic["name"] for topic in told["topics"]]
+        consumer.subscribe(names, on_assign=assigned, on_revoke=revoked, on_lost=lost)
         if told["members"] > 1:
-            say("ready")  # a member may get no partitions
+            say("ready", accepts=["topics"])  # a member may get no partitions
     else:
-        starts = [TopicPartition(told["topic"], int(number), offset) for number, offset in positions.items()]
+        starts = [
+            TopicPartition(topic["name"], int(number), offset)
+            for topic in told["topics"]
+            for number, offset in topic["positions"].items()
+        ]
         consumer.assign(starts)
         assigned(consumer, starts)
     listener = Thread(target=lambda: list(each_until_close()))
@@ -103,7 +120,12 @@ def consume(told, config):
         if message is not None and not message.error():
             time.sleep(told["processing_ms"] / 1000)
             mark = dict(message.headers() or ()).get("aftershock")
-            place = {"partition": message.partition(), "offset": message.offset(), "size_bytes": len(message)}
+            place = {
+                "topic": message.topic(),
+                "partition": message.partition(),
+                "offset": message.offset(),
+                "size_bytes": len(message),
+            }
             say("record", **place, mark=None if mark is None else b64encode(mark).decode())
             if group:
                 reported += 1

@@ -11,7 +11,7 @@ its standard input closes, for example when its worker process is killed.
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from aftershock.errors import EngineError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.ownership import WORKER
 from aftershock.harness.cluster.target import Target
-from aftershock.names import consumer_names, worker_names
+from aftershock.names import consumer_names, topic_names, worker_names
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
@@ -77,7 +77,9 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
             common |= {"workload": workload["name"], "arm": name, **arms[name]}
             for op, assignment_type in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
                 if load := workload.get(op):
-                    settings = {key: value for key, value in load.items() if key not in ("topic", "rack", "producers")}
+                    settings = {
+                        key: value for key, value in load.items() if key not in ("topic", "topics", "rack", "producers")
+                    }
                     workers = worker_names(workload["name"], name, op, load.get("producers", 1))
                     period_us = 0.0  # a closed loop has no rate
                     if "rate_per_s" in load:
@@ -98,8 +100,10 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
 def _consumers(
     consume: Mapping[str, Any], common: Mapping[str, Any], cluster: Target, context: RunContext
 ) -> Iterator[ConsumeAssignment]:
-    settings = {name: consume[name] for name in ("protocol", "assignor", "commit", "processing_ms") if name in consume}
-    settings |= {"from_": consume["from"], "begin": context.begin.get(consume["topic"], {})}
+    names = ("protocol", "assignor", "commit", "processing_ms", "pattern")
+    settings = {name: consume[name] for name in names if name in consume}
+    begin = {topic: context.begin[topic] for topic in topic_names(consume) if topic in context.begin}
+    settings |= {"from_": consume["from"], "begin": begin}
     settings["group"] = _group(consume["group"], common["arm"]) if consume["group"] else None
     racks = consume.get("racks") or [consume["rack"]]
     workers = consumer_names(common["workload"], common["arm"], consume)
@@ -122,7 +126,7 @@ def _connection(
     cluster: Target,
     context: RunContext,
 ) -> dict[str, Any]:
-    topic = context.topics[load["topic"]]
+    topic, *more = (context.topics[name] for name in topic_names(load))
     return {
         **common,
         **({"command": label_worker(context.java, worker)} if common["client"] == "java" else {}),
@@ -131,6 +135,7 @@ def _connection(
         "topic": topic.name,
         "topic_id": topic.topic_id,
         "partitions": topic.partitions,
+        "more_topics": [asdict(further) for further in more],
         "rack": rack,
         "bootstrap": cluster.bootstrap(rack),
         "client_rack": cluster.kafka_rack(common["client_rack"]),

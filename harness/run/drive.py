@@ -447,8 +447,9 @@ class _LiveRun:
         self.phase, self.reading = "the consumers read to the ends of the topics", None
         self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
         missing = await self.fleet.drain(ends, READ_IDLE_S)
-        for worker, partitions in missing.items():
-            log(f"the consumer {worker} did not read the partitions {sorted(partitions)} to their ends")
+        for worker, places in missing.items():
+            names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
+            log(f"the consumer {worker} did not read to their ends: {names}")
         await self.fleet.quit()
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)

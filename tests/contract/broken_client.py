@@ -158,7 +158,9 @@ if __name__ == "__main__":
     told = json.loads(sys.stdin.readline())
     spoilt = {
         "late": {"deadline_ms": 60_000},
-        "from-the-start": {"positions": dict.fromkeys(told.get("positions") or (), 0)},
+        "from-the-start": {
+            "topics": [topic | {"positions": dict.fromkeys(topic["positions"] or (), 0)} for topic in told["topics"]]
+        },
         "no-commit": {"settings": {"enable.auto.commit": False}},
     }
     told |= spoilt.get(fault, {})

@@ -28,7 +28,7 @@ from aftershock.workloads.adapters.sending import (
     SendRecorder,
     retry_until_result,
 )
-from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, Place, ProduceAssignment
 from aftershock.workloads.load.events import Clock, Events
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, Headers, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
@@ -68,7 +68,8 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         self._sending = ProduceRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        wait_for_leaders(self._producer, self._assignment.topic, self._assignment.partitions)
+        for topic in self._assignment.topics:
+            wait_for_leaders(self._producer, topic.name, topic.partitions)
 
     def _poll(self, wait_us: int) -> None:
         # librdkafka waits in whole milliseconds; a shorter wait would spin
@@ -78,10 +79,10 @@ class ConfluentProducer(ConfluentClient, PollingSender):
             self._producer.poll(wait_us // US_PER_MS / 1000)
 
     def _send(self) -> None:
-        seq, key, value, mark = self._sending.begin_record()
+        seq, key, value, mark, topic = self._sending.begin_record()
         try:
             self._producer.produce(
-                self._assignment.topic,
+                topic,
                 value=value,
                 key=key,
                 headers=[(HEADER, mark)],
@@ -104,6 +105,10 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         """Do nothing, because the worker is about to exit; records without a final status are in doubt."""
 
 
+def _places(partitions: Sequence[TopicPartition]) -> list[Place]:
+    return [(item.topic, item.partition) for item in partitions]
+
+
 def _or_unknown(number: int | None) -> int:
     return UNKNOWN if number is None or number < 0 else number
 
@@ -121,40 +126,43 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
         self._commits_sent_us: deque[int] = deque()
         self._consumer = Consumer(consumer_config(assignment) | self._callbacks | {"on_commit": self._on_commit})
         self._receiving = ReceiveRecorder(assignment, clock, events)
-        self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
+        self._partitions: dict[Place, TopicPartition] = {}  # of the records so far
 
     def prepare(self) -> None:
         """Look up the start offsets, then assign all partitions, or join the group and wait for an assignment.
 
         A member of several does not wait, because it may get no partitions; the runner waits for the group.
         """
-        topic, starts = self._assignment.topic, self._receiving.begin_at(resolve_start_offsets(self._assignment))
-        if self._assignment.group is None:
-            self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
+        assignment, starts = self._assignment, self._receiving.begin_at(resolve_start_offsets(self._assignment))
+        if assignment.group is None:
+            self._consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
             self._receiving.assigned(starts)
             return
 
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._receiving.assigned([item.partition for item in partitions], consumer.memberid() or "")
+            self._receiving.assigned(_places(partitions), consumer.memberid() or "")
 
         def on_revoke(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
             if self._receiving.pending:
-                self._commit(self._receiving.pending.take([item.partition for item in partitions]), wait=True)
-            self._receiving.revoked([item.partition for item in partitions])
+                self._commit(self._receiving.pending.take(_places(partitions)), wait=True)
+            self._receiving.revoked(_places(partitions))
 
         def on_lost(_consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._receiving.lost([item.partition for item in partitions])
+            self._receiving.lost(_places(partitions))
 
-        self._consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        # librdkafka takes a name that begins with ^ for a pattern, which need not match the whole name of a topic
+        names = [topic.name for topic in assignment.topics]
+        names = [f"^({assignment.pattern})$"] if assignment.pattern else names
+        self._consumer.subscribe(names, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
         while not self._receiving.assignments and self._assignment.members == 1:
             self.step(US_PER_S // 10)
 
-    def _commit(self, positions: Mapping[int, int], *, wait: bool) -> None:
-        """Commit positions by partition; the callback ``_on_commit`` gets the results of a commit without ``wait``."""
+    def _commit(self, positions: Mapping[Place, int], *, wait: bool) -> None:
+        """Commit positions by place; the callback ``_on_commit`` gets the results of a commit without ``wait``."""
         if not positions:
             return
-        topic, sent_us = self._assignment.topic, self._clock()
-        offsets = [TopicPartition(topic, number, offset) for number, offset in positions.items()]
+        sent_us = self._clock()
+        offsets = [TopicPartition(*place, offset) for place, offset in positions.items()]
         try:
             if not wait:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
@@ -173,8 +181,8 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
 
     def _record_commit(self, results: Sequence[TopicPartition] | None, sent_us: int | None) -> None:
         took_us = None if sent_us is None else self._clock() - sent_us
-        accepted = [(item.partition, item.offset) for item in results or () if item.error is None and item.offset >= 0]
-        self._receiving.committed(accepted, took_us)
+        accepted = [item for item in results or () if item.error is None and item.offset >= 0]
+        self._receiving.committed({(item.topic, item.partition): item.offset for item in accepted}, took_us)
 
     def step(self, wait_us: int) -> None:
         if not self._polls:
@@ -195,18 +203,22 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
                 if not number:
                     self._receiving.idle()
                 return
-            problem, partition, offset = message.error(), message.partition(), message.offset()
-            if problem is not None or partition is None or offset is None:
+            problem, topic, partition = message.error(), message.topic(), message.partition()
+            offset = message.offset()
+            if problem is not None or topic is None or partition is None or offset is None:
                 self._on_error(problem or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
                 continue
             if self._assignment.processing_ms:
                 time.sleep(self._assignment.processing_ms / 1000)
             epoch = message.leader_epoch()
             # The high watermark of the latest fetch response, from librdkafka's cache.
-            watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
+            place = topic, partition
+            if (known := self._partitions.get(place)) is None:
+                known = self._partitions[place] = TopicPartition(*place)
+            watermarks = self._consumer.get_watermark_offsets(known, cached=True)
             self._receiving.take(
                 unpack(cast("Headers", message.headers())),
-                partition=partition,
+                place=place,
                 offset=offset,
                 high_watermark=watermarks[1] if watermarks and watermarks[1] >= 0 else UNKNOWN,
                 leader_epoch=UNKNOWN if epoch is None else epoch,

@@ -13,6 +13,7 @@ from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.exec_child import Child
 from aftershock.workloads.adapters.exec_protocol import (
     STOP_POLLING,
+    TOPICS,
     Acked,
     Assigned,
     Bye,
@@ -35,7 +36,13 @@ from aftershock.workloads.adapters.exec_protocol import (
 )
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
 from aftershock.workloads.adapters.sending import PollingSender, ProduceRecorder, SendRecorder
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    Place,
+    ProduceAssignment,
+)
 from aftershock.workloads.load.events import Clock, Events
 from aftershock.workloads.load.schedule import HEADER, US_PER_S, unpack
 from aftershock.workloads.load.spool import Status, status_of_code
@@ -72,11 +79,22 @@ class ExecLink:
         self.accepts: set[str] = set()
         self.traffic: Mapping[int, tuple[int, int]] = {}  # broker → bytes (sent, received)
 
-    def start(self, positions: Mapping[int, int] | None = None) -> None:
-        """Send the client program its start order, and wait until the client program reports ``ready``."""
-        self.write(start_order(self._assignment, positions))
+    def start(self, positions: Mapping[Place, int] | None = None) -> None:
+        """Send the client program its start order, and wait until the client program reports ``ready``.
+
+        Raises ``WorkloadError`` if the plan needs several topics and the client program only knows one.
+        """
+        assignment = self._assignment
+        self.write(start_order(assignment, positions))
         while not self._ready:
             self.hear(_PREPARE_STEP_S)
+        pattern = assignment.pattern if isinstance(assignment, ConsumeAssignment) else None
+        if (assignment.more_topics or pattern) and TOPICS not in self.accepts:
+            what = "a pattern" if pattern else "several topics"
+            raise WorkloadError(
+                f'the plan gives the client {what}, and its report ready has no "accepts": ["{TOPICS}"]; see '
+                "docs/EXEC.md, or give it one `topic`"
+            )
 
     def hear(self, wait_s: float) -> None:
         """Process reports of the client program for up to ``wait_s``; raise ``WorkloadError`` if it has ended."""
@@ -173,8 +191,8 @@ class ExecProducer(ExecSender):
         self._sending = ProduceRecorder(assignment, clock)
 
     def _next_order(self) -> tuple[int, bytes]:
-        seq, key, value, mark = self._sending.begin_record()
-        return seq, send_order(seq, key, value, [(HEADER, mark)])
+        seq, key, value, mark, topic = self._sending.begin_record()
+        return seq, send_order(seq, topic, key, value, [(HEADER, mark)])
 
 
 class ExecCommitter(ExecSender):
@@ -195,6 +213,7 @@ class ExecConsumer(ReceivingClient):
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment = assignment
+        self._topics = {topic.name for topic in assignment.topics}
         self._link = ExecLink(assignment, events, self._take)
         self._receiving = ReceiveRecorder(assignment, clock, events)
 
@@ -204,25 +223,37 @@ class ExecConsumer(ReceivingClient):
         if not self._receiving.assignments and self._assignment.members == 1:
             raise WorkloadError("the client reported ready before its assigned partitions; see docs/EXEC.md")
 
+    def _place(self, topic: str | None, partition: int) -> Place:
+        """Return a partition of a report; raise ``WorkloadError`` if the report names no topic, or an unknown one."""
+        assignment = self._assignment
+        if topic is None and (assignment.more_topics or assignment.pattern):
+            raise WorkloadError("the client reported a partition without its topic; name the topic, see docs/EXEC.md")
+        if topic is None:
+            topic = assignment.topic
+        elif assignment.pattern is None and topic not in self._topics:
+            raise WorkloadError(f"the client reported a partition of {topic}, which it does not consume")
+        return topic, partition
+
     def _take(self, report: Report) -> None:
         match report:
             case Record():
                 self._receiving.take(
                     unpack([(HEADER, report.mark)]),
-                    partition=report.partition,
+                    place=self._place(report.topic, report.partition),
                     offset=report.offset,
                     high_watermark=report.high_watermark,
                     leader_epoch=report.leader_epoch,
                     size_bytes=report.size_bytes,
                 )
-            case Assigned(partitions=partitions, member=member, epoch=epoch):
-                self._receiving.assigned(partitions, member, epoch)
-            case Revoked(partitions=partitions, epoch=epoch):
-                self._receiving.revoked(partitions, epoch)
-            case Lost(partitions=partitions, epoch=epoch):
-                self._receiving.lost(partitions, epoch)
-            case Committed(offsets=offsets, took_us=took_us, epoch=epoch):
-                self._receiving.committed(offsets.items(), took_us, epoch)
+            case Assigned(topic=topic, partitions=partitions, member=member, epoch=epoch):
+                self._receiving.assigned([self._place(topic, number) for number in partitions], member, epoch)
+            case Revoked(topic=topic, partitions=partitions, epoch=epoch):
+                self._receiving.revoked([self._place(topic, number) for number in partitions], epoch)
+            case Lost(topic=topic, partitions=partitions, epoch=epoch):
+                self._receiving.lost([self._place(topic, number) for number in partitions], epoch)
+            case Committed(topic=topic, offsets=offsets, took_us=took_us, epoch=epoch):
+                committed = {self._place(topic, number): offset for number, offset in offsets.items()}
+                self._receiving.committed(committed, took_us, epoch)
             case _:
                 raise WorkloadError(f"the client reported {report.say}, which no consumer may report; see docs/EXEC.md")
 

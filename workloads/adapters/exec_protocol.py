@@ -28,6 +28,7 @@ from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
     ConsumeAssignment,
+    Place,
     Setting,
 )
 from aftershock.workloads.load.spool import UNKNOWN
@@ -36,6 +37,9 @@ PROTOCOL: Literal[1] = 1
 """Version of the exec protocol, which changes only when a correct client program would become incorrect."""
 
 STOP_POLLING: Literal["stop_polling"] = "stop_polling"
+TOPICS: Literal["topics"] = "topics"
+"""What a program can do beyond the first version of this protocol, by the words of ``accepts`` in its ``ready``."""
+
 _SHOWN = 200
 _NUMBER_KEY = r"^(0|[1-9][0-9]{0,9})$"
 
@@ -82,12 +86,21 @@ class _Order(BaseModel):
         return self.model_dump_json(ensure_ascii=True).encode() + b"\n"
 
 
+class StartTopic(_Order):
+    """Topic of a start order; ``positions`` are a consumer's start offsets by partition if it has no group."""
+
+    name: str
+    partitions: Annotated[int, Field(ge=1, lt=2**31)]
+    positions: Annotated[dict[NumberKey, Offset] | None, NUMBER_KEYS]
+
+
 class _Start(_Order):
     do: Literal["start"] = "start"
     protocol: Literal[1] = PROTOCOL
     bootstrap: str
     topic: str
     partitions: Annotated[int, Field(ge=1, lt=2**31)]
+    topics: tuple[StartTopic, ...]
     client_id: str
     client_rack: str | None
     settings: dict[str, Setting]
@@ -113,11 +126,14 @@ class CommitEvery(_Order):
 class StartConsume(_Start):
     """First order to a consumer, whose start offsets by partition are ``positions`` if it has no group.
 
+    ``positions`` are those of ``topic``; ``topics`` has those of each topic. With a ``pattern`` the consumer subscribes
+    to the topics whose whole names match.
     Without ``commit`` the client's own automatic commits apply. The program spends ``processing_ms`` on each record
     before it reports the record.
     """
 
     op: Literal["consume"] = "consume"
+    pattern: str | None
     group: str | None
     members: int
     group_protocol: Literal["consumer", "classic"] | None
@@ -138,10 +154,11 @@ class StartCommit(_Start):
 
 
 class Send(_Order):
-    """Order to send a record."""
+    """Order to send a record to a topic."""
 
     do: Literal["send"] = "send"
     seq: Seq
+    topic: str
     key: Base64 | None
     value: Base64
     headers: tuple[Header, ...]
@@ -182,7 +199,7 @@ class _Report(BaseModel):
 class Ready(_Report):
     """Report that the client can send or read its first record, and that a consumer has its assigned partitions.
 
-    ``accepts`` lists the optional orders that the program carries out, ``stop_polling``.
+    ``accepts`` lists what the program can do beyond the first version of the protocol: ``stop_polling``, ``topics``.
     """
 
     say: Literal["ready"] = "ready"
@@ -211,9 +228,13 @@ class Failed(_Report):
 
 
 class Record(_Report):
-    """Report of a record that the consumer received; ``mark`` is the value of its header ``aftershock``, if any."""
+    """Report of a record that the consumer received; ``mark`` is the value of its header ``aftershock``, if any.
+
+    ``topic`` is needed if the start order has several topics or a pattern, here and in the reports about partitions.
+    """
 
     say: Literal["record"] = "record"
+    topic: str | None = None
     partition: Partition
     offset: Offset
     mark: Base64 | None
@@ -229,6 +250,7 @@ class Assigned(_Report):
     """
 
     say: Literal["assigned"] = "assigned"
+    topic: str | None = None
     partitions: tuple[Partition, ...]
     member: str | None = None
     epoch: MaybePartition = UNKNOWN
@@ -238,6 +260,7 @@ class Revoked(_Report):
     """Report that the consumer gives up partitions, before another member may get them."""
 
     say: Literal["revoked"] = "revoked"
+    topic: str | None = None
     partitions: tuple[Partition, ...]
     epoch: MaybePartition = UNKNOWN
 
@@ -246,6 +269,7 @@ class Lost(_Report):
     """Report that the consumer has lost partitions, which another member may have already."""
 
     say: Literal["lost"] = "lost"
+    topic: str | None = None
     partitions: tuple[Partition, ...]
     epoch: MaybePartition = UNKNOWN
 
@@ -257,6 +281,7 @@ class Committed(_Report):
     """
 
     say: Literal["committed"] = "committed"
+    topic: str | None = None
     offsets: Annotated[dict[NumberKey, Offset], NUMBER_KEYS]
     took_us: Count | None = None
     epoch: MaybePartition = UNKNOWN
@@ -373,23 +398,35 @@ def schema() -> dict[str, Any]:
     }
 
 
-def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:
-    """Return the first order to a client program; ``positions`` are a consumer's start offsets by partition."""
+def start_order(assignment: Assignment, positions: Mapping[Place, int] | None = None) -> bytes:
+    """Return the first order to a client program; ``positions`` are a consumer's start offsets by place."""
     # No other message or file contains the secrets of an attached cluster.
     security = assignment.security.resolved()
     connection = java_config(security) if assignment.client == "java" else librdkafka_config(security)
+    topics = tuple(
+        StartTopic(
+            name=topic.name,
+            partitions=topic.partitions,
+            positions=None
+            if positions is None
+            else {number: offset for (name, number), offset in positions.items() if name == topic.name},
+        )
+        for topic in assignment.topics
+    )
     common: dict[str, Any] = {
         "bootstrap": assignment.bootstrap,
         "client_id": assignment.worker,
         "client_rack": assignment.client_rack,
         "topic": assignment.topic,
         "partitions": assignment.partitions,
+        "topics": topics,
         "settings": {**connection, **assignment.settings},
     }
     if isinstance(assignment, ConsumeAssignment):
         commit = assignment.own_commits
         return StartConsume(
             **common,
+            pattern=assignment.pattern,
             group=assignment.group,
             members=assignment.members,
             group_protocol=assignment.protocol,
@@ -398,7 +435,7 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
             commit=CommitEvery(**commit.model_dump()) if commit else None,
             processing_ms=assignment.processing_ms,
             from_=assignment.from_,
-            positions=None if positions is None else dict(positions),
+            positions=topics[0].positions,
         ).line()
     if isinstance(assignment, CommitAssignment):
         groups = tuple(assignment.group_of(seq) for seq in range(assignment.groups))
@@ -412,8 +449,8 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
     ).line()
 
 
-def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Header]) -> bytes:
-    return Send(seq=seq, key=key, value=value, headers=tuple(headers)).line()
+def send_order(seq: int, topic: str, key: bytes | None, value: bytes, headers: Sequence[Header]) -> bytes:
+    return Send(seq=seq, topic=topic, key=key, value=value, headers=tuple(headers)).line()
 
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:

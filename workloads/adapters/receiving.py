@@ -9,38 +9,39 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aftershock.workloads.adapters.confluent_settings import consumer_config
 from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, retry_until_result
-from aftershock.workloads.load.assignment import CommitSchedule, ConsumeAssignment, Drain, Order
+from aftershock.workloads.load.assignment import CommitSchedule, ConsumeAssignment, Drain, Order, Place
 from aftershock.workloads.load.events import Clock, Events, Tally
 from aftershock.workloads.load.schedule import US_PER_MS, Filler, Mark
 from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
-def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
-    """Return a consumer's start offsets by partition (committed offsets, or the current start or end of the log).
+def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[Place, int]:
+    """Return a consumer's start offsets by place (committed offsets, or the current start or end of the log).
 
     If a group starts at ``latest``, its start offsets are committed, because the group would otherwise start at the end
     of the log at the time of its assignment, and miss earlier records. All requests are retried without a limit; if the
     commit is rejected because another consumer has joined the group (UNKNOWN_MEMBER_ID), that consumer commits.
     """
     plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
-    partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
+    partitions = [TopicPartition(*place) for place in assignment.places]
     with closing(Consumer(consumer_config(plain))) as consumer:
 
-        def log_offset(number: int) -> TopicPartition:
-            marks = consumer.get_watermark_offsets(TopicPartition(assignment.topic, number), timeout=REQUEST_TIMEOUT_S)
+        def log_offset(topic: str, number: int) -> TopicPartition:
+            marks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_TIMEOUT_S)
             if marks is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001  # librdkafka's own errors
-            return TopicPartition(assignment.topic, number, marks[1] if assignment.from_ == "latest" else marks[0])
+            return TopicPartition(topic, number, marks[1] if assignment.from_ == "latest" else marks[0])
 
-        def resolve() -> dict[int, int]:
+        def resolve() -> dict[Place, int]:
             if assignment.group is None:
                 committed = partitions
             else:
                 committed = consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S)
-            missing = [log_offset(start.partition) for start in committed if start.offset < 0]
+            missing = [log_offset(start.topic, start.partition) for start in committed if start.offset < 0]
             if assignment.group is not None and assignment.from_ == "latest" and missing:
                 consumer.commit(offsets=missing, asynchronous=False)
-            return {start.partition: start.offset for start in [*committed, *missing] if start.offset >= 0}
+            found = [*committed, *missing]
+            return {(start.topic, start.partition): start.offset for start in found if start.offset >= 0}
 
         return retry_until_result(resolve)
 
@@ -50,24 +51,24 @@ class PendingCommits:
 
     def __init__(self, schedule: CommitSchedule, clock: Clock) -> None:
         self._schedule, self._clock = schedule, clock
-        self._positions: dict[int, int] = {}
+        self._positions: dict[Place, int] = {}
         self._records, self._since_us = 0, clock()
 
-    def processed(self, partition: int, offset: int) -> None:
-        self._positions[partition] = offset + 1
+    def processed(self, place: Place, offset: int) -> None:
+        self._positions[place] = offset + 1
         self._records += 1
 
-    def due(self) -> dict[int, int]:
-        """Return the positions to commit now, by partition; empty if none are due. The next call returns newer ones."""
+    def due(self) -> dict[Place, int]:
+        """Return the positions to commit now, by place; empty if none are due. The next call returns newer ones."""
         every_us = (self._schedule.every_ms or 0) * US_PER_MS
         enough = self._schedule.every_records is not None and self._records >= self._schedule.every_records
         if not enough and not (every_us and self._clock() - self._since_us >= every_us):
             return {}
         return self.take(list(self._positions))
 
-    def take(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the positions of ``partitions`` that are not committed yet, because the partitions are given up."""
-        taken = {number: self._positions.pop(number) for number in partitions if number in self._positions}
+    def take(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Return the positions of ``places`` that are not committed yet, because the partitions are given up."""
+        taken = {place: self._positions.pop(place) for place in places if place in self._positions}
         if not self._positions:
             self._records, self._since_us = 0, self._clock()
         return taken
@@ -76,6 +77,7 @@ class PendingCommits:
 class ReceiveRecorder:
     """Outcome rows, counts and positions of a consumer; ``foreign`` counts records that no producer of the run sent.
 
+    Records of topics that are not in the assignment, which a pattern may match, are ``foreign`` and get no outcome row.
     ``owned`` are the partitions that are assigned to the consumer now. ``pending`` holds what the consumer itself must
     commit, None if its client library commits.
     """
@@ -85,16 +87,18 @@ class ReceiveRecorder:
         self.tally = Tally()
         self.assignments = 0
         self.foreign = 0
-        self.owned: set[int] = set()
+        self.owned: set[Place] = set()
         self.pending = PendingCommits(assignment.own_commits, clock) if assignment.own_commits else None
         self._filler = Filler()
         self._spool = ConsumeSpool(assignment.spool, assignment)
-        self._positions: dict[int, int] = {}
+        self._topic_numbers = {topic.name: number for number, topic in enumerate(assignment.topics)}
+        self._begin = {(topic, number): at for topic, ats in assignment.begin.items() for number, at in ats.items()}
+        self._positions: dict[Place, int] = {}
         self._drain: Drain | None = None
         self._drain_progress: _DrainProgress | None = None
 
-    def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Return the start offsets by partition, which are ``starts`` except after a restart without a consumer group.
+    def begin_at(self, starts: Mapping[Place, int]) -> dict[Place, int]:
+        """Return the start offsets by place, which are ``starts`` except after a restart without a consumer group.
 
         A restarted consumer without a group continues after its last delivered record, like an application that stores
         its offsets with its results.
@@ -103,7 +107,7 @@ class ReceiveRecorder:
         self._positions = {**starts, **delivered}
         return dict(self._positions)
 
-    def assigned(self, partitions: Iterable[int], member: str | None = None, epoch: int = UNKNOWN) -> None:
+    def assigned(self, places: Iterable[Place], member: str | None = None, epoch: int = UNKNOWN) -> None:
         """Record partitions that were assigned in addition to those that the consumer has.
 
         ``member`` is the consumer's member id, None without a group; ``epoch`` is its member epoch (KIP-848), or the
@@ -112,37 +116,36 @@ class ReceiveRecorder:
         self.assignments += 1
         if member is not None:
             self._spool.member(member)
-        numbers = list(partitions)
-        self.owned.update(numbers)
-        self._emit("assigned", numbers, epoch)
+        given = list(places)
+        self.owned.update(given)
+        self._emit("assigned", given, epoch)
 
-    def revoked(self, partitions: Iterable[int], epoch: int = UNKNOWN) -> None:
+    def revoked(self, places: Iterable[Place], epoch: int = UNKNOWN) -> None:
         """Record partitions that the consumer gives up before another member may get them."""
-        numbers = list(partitions)
-        self.owned.difference_update(numbers)
-        self._emit("revoked", numbers, epoch)
+        given = list(places)
+        self.owned.difference_update(given)
+        self._emit("revoked", given, epoch)
 
-    def lost(self, partitions: Iterable[int], epoch: int = UNKNOWN) -> None:
+    def lost(self, places: Iterable[Place], epoch: int = UNKNOWN) -> None:
         """Record partitions that the consumer lost, so that another member may have them already."""
-        numbers = list(partitions)
-        self.owned.difference_update(numbers)
+        given = list(places)
+        self.owned.difference_update(given)
         if self.pending:
-            self.pending.take(numbers)
-        self._emit("lost", numbers, epoch)
+            self.pending.take(given)
+        self._emit("lost", given, epoch)
 
-    def committed(self, offsets: Iterable[tuple[int, int]], took_us: int | None = None, epoch: int = UNKNOWN) -> None:
-        """Record a successful commit of (partition, offset) pairs, whose response came ``took_us`` after the request.
+    def committed(self, offsets: Mapping[Place, int], took_us: int | None = None, epoch: int = UNKNOWN) -> None:
+        """Record a successful commit of offsets by place, whose response came ``took_us`` after the request.
 
         ``epoch`` is the member epoch or generation that the request had.
         """
-        rows = [[self._assignment.topic, number, offset] for number, offset in offsets]
+        rows = [[*place, offset] for place, offset in offsets.items()]
         if rows:
             details = {"took_us": took_us} if took_us is not None else {}
             self._events.emit("committed", offsets=rows, **details, **_known(epoch))
 
-    def _emit(self, event: str, partitions: Iterable[int], epoch: int) -> None:
-        rows = [[self._assignment.topic, number] for number in partitions]
-        self._events.emit(event, partitions=rows, **_known(epoch))
+    def _emit(self, event: str, places: Iterable[Place], epoch: int) -> None:
+        self._events.emit(event, partitions=[[*place] for place in places], **_known(epoch))
 
     def obey(self, order: Order) -> None:
         """Store a ``drain`` order; a consumer ignores all other orders."""
@@ -153,7 +156,7 @@ class ReceiveRecorder:
         self,
         mark: Mark | None,
         *,
-        partition: int,
+        place: Place,
         offset: int,
         high_watermark: int = UNKNOWN,
         leader_epoch: int = UNKNOWN,
@@ -164,13 +167,14 @@ class ReceiveRecorder:
         """Record the delivery of a record; a record that no producer of the run sent has no ``mark``.
 
         The record's ``value`` is compared with the value that was sent, unless the client reports no values (None).
-        Records that were in the topic before the run are counted, but get no outcome row.
+        Records that were in the topic before the run are counted as foreign, but get no outcome row.
         """
         done_us = self._clock()
         if self.pending:
-            self.pending.processed(partition, offset)
-        self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
-        if offset < self._assignment.begin.get(partition, 0):
+            self.pending.processed(place, offset)
+        self._positions[place] = max(offset + 1, self._positions.get(place, 0))
+        topic_number = self._topic_numbers.get(place[0])
+        if topic_number is None or offset < self._begin.get(place, 0):
             self.foreign += 1
             return
         self._spool.append(
@@ -178,7 +182,8 @@ class ReceiveRecorder:
             seq=mark.seq if mark else UNKNOWN,
             intended_us=mark.intended_us if mark else UNKNOWN,
             done_us=done_us,
-            partition=partition,
+            topic_number=topic_number,
+            partition=place[1],
             offset=offset,
             high_watermark=high_watermark,
             leader_epoch=leader_epoch,
@@ -191,36 +196,38 @@ class ReceiveRecorder:
         else:
             self.foreign += 1
 
-    def reached(self, partition: int, position: int) -> None:
+    def reached(self, place: Place, position: int) -> None:
         """Advance the consumer's position, also past transaction markers, which are never delivered."""
-        self._positions[partition] = max(position, self._positions.get(partition, 0))
+        self._positions[place] = max(position, self._positions.get(place, 0))
 
     def idle(self) -> None:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``drain`` order, with the consumer's positions by partition.
+        """Return the answer to a ``drain`` order, with the consumer's positions by topic and partition.
 
         If its partitions have unread offsets, the event ``drain_incomplete`` records each partition's position and end.
         """
         if self._drain is None:
             return None
-        ends = self._drain.end_offsets
+        ends = {(topic, number): end for topic, of in self._drain.end_offsets.items() for number, end in of.items()}
         if self._assignment.members > 1:  # the other partitions are those of other members
-            ends = {number: end for number, end in ends.items() if number in self.owned}
-        positions = {number: self._positions.get(number, 0) for number in ends}
-        missing = {number: end - positions[number] for number, end in ends.items() if positions[number] < end}
+            ends = {place: end for place, end in ends.items() if place in self.owned}
+        positions = {place: self._positions.get(place, 0) for place in ends}
+        missing = {place: end - positions[place] for place, end in ends.items() if positions[place] < end}
         if missing:
             now_us, unread = self._clock(), sum(missing.values())
             if self._drain_progress is None:
                 self._drain_progress = _DrainProgress(now_us, unread, now_us, unread)
             if not self._drain_progress.gives_up(self._drain, now_us, unread):
                 return None
-            topic = self._assignment.topic
-            rows = [[topic, number, positions[number], end] for number, end in ends.items()]
+            rows = [[*place, positions[place], end] for place, end in ends.items()]
             self._events.emit("drain_incomplete", positions=rows)
         self._drain = None
-        return {"did": "drain", "positions": self._positions}
+        reached: dict[str, dict[int, int]] = {}
+        for (topic, number), position in self._positions.items():
+            reached.setdefault(topic, {})[number] = position
+        return {"did": "drain", "positions": reached}
 
 
 def _known(epoch: int) -> dict[str, int]:
@@ -229,7 +236,7 @@ def _known(epoch: int) -> dict[str, int]:
 
 @dataclass
 class _DrainProgress:
-    """Progress of a consumer towards the end of its topic: unread offsets at the start and at the last progress."""
+    """Progress of a consumer towards the ends of its topics: unread offsets at the start and at the last progress."""
 
     start_us: int
     unread_at_start: int

@@ -1,6 +1,7 @@
 """Workload adapters of the reference clients (a producer, a consumer and a committer), each on one event loop."""
 
 import asyncio
+import re
 import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import fields
@@ -146,12 +147,12 @@ class ReferenceProducer(EventLoopClient, SendingClient):
         self._sending = ProduceRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        self._run(self._producer.start([self._assignment.topic]))
+        self._run(self._producer.start([topic.name for topic in self._assignment.topics]))
         self._start(send_on_schedule(self._sending, self._send))
 
     def _send(self) -> None:
-        seq, key, value, mark = self._sending.begin_record()
-        topic, headers = self._assignment.topic, ((HEADER, mark),)
+        seq, key, value, mark, topic = self._sending.begin_record()
+        headers = ((HEADER, mark),)
         if not self._producer.offer(topic, value, key=key, headers=headers, token=seq):
             task = asyncio.ensure_future(self._producer.send(topic, value, key=key, headers=headers, token=seq))
             self._waiting.add(task)
@@ -199,7 +200,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
         super().__init__()
         self._assignment, self._events, self._clock = assignment, events, clock
         self._receiving = ReceiveRecorder(assignment, clock, events)
-        self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
+        self._partitions = [TopicPartition(*place) for place in assignment.places]
         self._processing = asyncio.Lock()
 
     def prepare(self) -> None:
@@ -211,7 +212,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
 
     async def _begin(self) -> None:
         consumer, assignment, group = self._consumer, self._assignment, self._assignment.group
-        await consumer.start([assignment.topic])
+        await consumer.start([topic.name for topic in assignment.topics])
         while True:
             committed = await consumer.committed(self._partitions) if group else {}
             missing = [partition for partition in self._partitions if partition not in committed]
@@ -226,23 +227,23 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                 if error.code != UNKNOWN_MEMBER_ID:
                     raise
                 await asyncio.sleep(_PAUSE_S)  # a member that joined in the meantime commits the offsets
-        begin = self._receiving.begin_at({partition.partition: offset for partition, offset in starts.items()})
+        begin = self._receiving.begin_at(starts)
         if group is None:
-            consumer.assign({TopicPartition(assignment.topic, number): offset for number, offset in begin.items()})
-            self._receiving.assigned(range(assignment.partitions))
+            consumer.assign({TopicPartition(*place): offset for place, offset in begin.items()})
+            self._receiving.assigned(self._partitions)
             return
 
         def on_assigned(partitions: Sequence[TopicPartition]) -> None:
-            numbers = [item.partition for item in partitions]
-            self._receiving.assigned(numbers, consumer.member_id, consumer.member_epoch)
+            self._receiving.assigned(partitions, consumer.member_id, consumer.member_epoch)
 
         def on_revoked(partitions: Sequence[TopicPartition]) -> None:
-            self._receiving.revoked([item.partition for item in partitions], consumer.member_epoch)
+            self._receiving.revoked(partitions, consumer.member_epoch)
 
         def on_lost(partitions: Sequence[TopicPartition]) -> None:
-            self._receiving.lost([item.partition for item in partitions], consumer.member_epoch)
+            self._receiving.lost(partitions, consumer.member_epoch)
 
-        await consumer.subscribe([assignment.topic], on_assigned, on_revoked, on_lost)
+        names, pattern = [topic.name for topic in assignment.topics], assignment.pattern
+        await consumer.subscribe(re.compile(pattern) if pattern else names, on_assigned, on_revoked, on_lost)
 
     async def _read(self) -> None:
         while True:
@@ -268,16 +269,17 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
         if not (commit and commit.every_records and self._receiving.pending):
             return
         if due := self._receiving.pending.due():
-            topic, began_us, epoch = self._assignment.topic, self._clock(), self._consumer.member_epoch
+            began_us, epoch = self._clock(), self._consumer.member_epoch
             try:
-                await self._consumer.commit({TopicPartition(topic, number): at for number, at in due.items()})
+                await self._consumer.commit({TopicPartition(*place): at for place, at in due.items()})
             except (BrokerError, TimeoutError) as error:
                 code = name(error.code) if isinstance(error, BrokerError) else "REQUEST_TIMED_OUT"
                 self._events.emit("client_error", error=code, detail=str(error), fatal=False)
             else:
-                self._receiving.committed(due.items(), self._clock() - began_us, epoch)
+                self._receiving.committed(due, self._clock() - began_us, epoch)
 
     async def _take(self, fetched: Fetched) -> None:
+        place = fetched.topic, fetched.partition
         for record in fetched.batch.records():
             if record.offset < fetched.first_offset:
                 continue
@@ -285,7 +287,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                 await asyncio.sleep(self._assignment.processing_ms / 1000)
             self._receiving.take(
                 unpack(list(record.headers)),
-                partition=fetched.partition,
+                place=place,
                 offset=record.offset,
                 high_watermark=fetched.high_watermark,
                 leader_epoch=fetched.leader_epoch,
@@ -297,7 +299,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
     def answer(self) -> dict[str, Any] | None:
         for partition in self._partitions:
             if (position := self._consumer.position(partition)) is not None:
-                self._receiving.reached(partition.partition, position)
+                self._receiving.reached(partition, position)
         return super().answer()
 
     def progress(self) -> dict[str, Any]:

@@ -123,12 +123,13 @@ class SendRecorder:
 
 
 class DueRecord(NamedTuple):
-    """Record to send now; ``mark`` is the value of the record's header ``aftershock``."""
+    """Record to send now to ``topic``; ``mark`` is the value of the record's header ``aftershock``."""
 
     seq: int
     key: bytes | None
     value: bytes
     mark: bytes
+    topic: str
 
 
 class ProduceRecorder(SendRecorder):
@@ -140,11 +141,14 @@ class ProduceRecorder(SendRecorder):
         self._stream = Stream(assignment.seed, assignment.workload, *sizes, assignment.keys)
         self._filler = Filler(assignment.record_size_max)
         self._producer_id = assignment.producer_id
+        self._topics = [topic.name for topic in assignment.topics]
 
     def begin_record(self) -> DueRecord:
         size_bytes, key = self._stream.draw(self.next)
         seq, intended_us = self.begin(size_bytes)
-        return DueRecord(seq, key, self._filler.value(seq, size_bytes), pack(self._producer_id, seq, intended_us))
+        mark = pack(self._producer_id, seq, intended_us)
+        topic = self._topics[seq % len(self._topics)]
+        return DueRecord(seq, key, self._filler.value(seq, size_bytes), mark, topic)
 
 
 class SendingClient:

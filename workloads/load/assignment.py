@@ -19,6 +19,22 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class AssignedTopic(_Message):
+    """Topic that a client produces to, or consumes from."""
+
+    name: str
+    topic_id: str
+    partitions: int = Field(ge=1)
+
+    @property
+    def places(self) -> list[Place]:
+        return [(self.name, number) for number in range(self.partitions)]
+
+
 class _Assignment(_Message):
     run_id: str
     origin_ns: int  # `time.monotonic_ns()` at the start of the run
@@ -27,9 +43,10 @@ class _Assignment(_Message):
     workload: str
     arm: str
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
-    topic: str
+    topic: str  # the first of several
     topic_id: str
     partitions: int = Field(ge=1)
+    more_topics: tuple[AssignedTopic, ...] = ()
     bootstrap: str
     rack: str  # location of the client; its bootstrap address belongs to this rack
     client_rack: str | None = None  # rack that the client reports to Kafka
@@ -42,9 +59,14 @@ class _Assignment(_Message):
     spool: Path
     events: Path
 
+    @property
+    def topics(self) -> tuple[AssignedTopic, ...]:
+        first = AssignedTopic(name=self.topic, topic_id=self.topic_id, partitions=self.partitions)
+        return (first, *self.more_topics)
+
 
 class ProduceAssignment(_Assignment):
-    """Assignment of one producer.
+    """Assignment of one producer; record n goes to topic n modulo the number of topics.
 
     ``offset_us`` delays the schedule of one arm, so that the arms of a workload do not all send at the same instant.
     ``keys`` is the number of distinct record keys, null for records without a key.
@@ -116,16 +138,18 @@ class CommitSchedule(_Message):
 class ConsumeAssignment(_Assignment):
     """Assignment of one consumer, which subscribes and commits with a ``group``, and otherwise reads every partition.
 
+    With a ``pattern`` it subscribes to the topics whose whole names match, of which ``topics`` are those of the run.
     The group of an arm has so many ``members``; one in ``reserve`` starts only when a fault lets it join. A static
     member (KIP-345) has an ``instance_id``. A consumer commits what it has processed after a time or a number of
     records (``commit``), or as its client library does by default. Processing a record takes ``processing_ms``, after
     which the record counts as delivered.
 
-    If the topic existed before the run, ``begin`` maps each partition to the offset of the run's first record; records
-    at lower offsets are not checked, even if an earlier run of Aftershock wrote them.
+    If a topic existed before the run, ``begin`` maps its name and each partition to the offset of the run's first
+    record; records at lower offsets are not checked, even if an earlier run of Aftershock wrote them.
     """
 
     op: Literal["consume"] = "consume"
+    pattern: str | None = None
     group: str | None = None
     members: int = Field(default=1, ge=1)
     reserve: bool = False
@@ -135,7 +159,12 @@ class ConsumeAssignment(_Assignment):
     commit: CommitSchedule | None = None
     processing_ms: int = Field(default=0, ge=0)
     from_: Literal["earliest", "latest"] = "earliest"
-    begin: dict[int, int] = Field(default_factory=dict)
+    begin: dict[str, dict[int, int]] = Field(default_factory=dict)
+
+    @property
+    def places(self) -> list[Place]:
+        """Return all partitions of all topics."""
+        return [place for topic in self.topics for place in topic.places]
 
     @property
     def own_commits(self) -> CommitSchedule | None:
@@ -167,13 +196,14 @@ class Stop(_Message):
 
 
 class Drain(_Message):
-    """Order to a consumer to read up to ``end_offsets`` (by partition), until ``until_us`` at most, and then to answer.
+    """Order to a consumer to read up to ``end_offsets``, until ``until_us`` at most, and then to answer.
 
-    The consumer gives up earlier if its positions don't advance for ``idle_us``, or advance too slowly to finish.
+    ``end_offsets`` maps topics and partitions to offsets. The consumer gives up earlier if its positions don't advance
+    for ``idle_us``, or advance too slowly to finish.
     """
 
     do: Literal["drain"] = "drain"
-    end_offsets: dict[int, int]
+    end_offsets: dict[str, dict[int, int]]
     until_us: int
     idle_us: int | None = None
 

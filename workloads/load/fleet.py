@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, Drain, Go, Order, Quit, Stop
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, Drain, Go, Order, Place, Quit, Stop
 from aftershock.workloads.load.events import run_clock
 from aftershock.workloads.load.process import Progress, WorkerProcess
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
@@ -251,25 +251,27 @@ class Fleet:
 
     async def drain(
         self, end_offsets: Mapping[str, Mapping[int, int]], idle_s: float, limit_s: float = DRAIN_LIMIT_S
-    ) -> Mapping[str, Mapping[int, int]]:
+    ) -> Mapping[str, Mapping[Place, int]]:
         """Let consumers read up to the end offsets (topic → partition → offset), for ``limit_s`` at most.
 
         A consumer gives up earlier if its positions don't advance for ``idle_s``, or advance too slowly to finish.
-        Return the number of offsets that consumers have not reached (worker → partition → number); for a group of
-        several members, the number that no member has reached, under the name of the first.
+        Return the number of offsets that consumers have not reached (worker → place → number); for a group of several
+        members, the number that no member has reached, under the name of the first.
         """
         until_us, idle_us = self._now_us() + int(limit_s * US_PER_S), int(idle_s * US_PER_S)
 
-        async def drain(clients: Sequence[Worker]) -> tuple[str, dict[int, int]]:
-            """Order the members of one group to read until they have reached every end together."""
-            ends = dict(end_offsets.get(clients[0].assignment.topic, {}))
-            order = Drain(end_offsets=ends, until_us=until_us, idle_us=idle_us)
+        async def drain(clients: Sequence[Worker]) -> tuple[str, dict[Place, int]]:
+            """Order the members of one client to read until they have reached every end together."""
+            topics = [topic.name for topic in clients[0].assignment.topics]
+            of_topics = {name: dict(end_offsets[name]) for name in topics if name in end_offsets}
+            ends = _by_place(of_topics)
+            order = Drain(end_offsets=of_topics, until_us=until_us, idle_us=idle_us)
             unread, progress_us = math.inf, self._now_us()
             while True:
                 answers = await asyncio.gather(*(client.ask(order) for client in clients))
                 reached = _highest(answer["positions"] for answer in answers)
-                missing = {number: end - reached.get(number, 0) for number, end in ends.items()}
-                missing = {number: count for number, count in missing.items() if count > 0}
+                missing = {place: end - reached.get(place, 0) for place, end in ends.items()}
+                missing = {place: count for place, count in missing.items() if count > 0}
                 now_us = self._now_us()
                 if sum(missing.values()) < unread:
                     unread, progress_us = sum(missing.values()), now_us
@@ -278,15 +280,16 @@ class Fleet:
                     return clients[0].assignment.worker, missing
                 await asyncio.sleep(_DRAIN_PAUSE_S)
 
-        groups: dict[str, list[Worker]] = {}
+        # another workload in the same group consumes other topics
+        readers: dict[str, list[Worker]] = {}
         for worker in self._workers:
             assignment = worker.assignment
             if isinstance(assignment, ConsumeAssignment) and not worker.waits:
-                shared = assignment.group if assignment.members > 1 else None
-                groups.setdefault(shared or assignment.worker, []).append(worker)
-        answers, late = await _gather_within([drain(clients) for clients in groups.values()], limit_s + MARGIN_S)
+                members = f"{assignment.workload}/{assignment.arm}" if assignment.members > 1 else assignment.worker
+                readers.setdefault(members, []).append(worker)
+        answers, late = await _gather_within([drain(clients) for clients in readers.values()], limit_s + MARGIN_S)
         if late:
-            raise [*groups.values()][late[0]][0].overdue_error(f"is not done reading after {limit_s + MARGIN_S:.0f} s")
+            raise [*readers.values()][late[0]][0].overdue_error(f"is not done reading after {limit_s + MARGIN_S:.0f} s")
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:
@@ -328,11 +331,16 @@ class Fleet:
         return results
 
 
-def _highest(positions: Iterable[Mapping[str, int]]) -> dict[int, int]:
-    """Return the highest of several readers' positions, by partition."""
-    highest: dict[int, int] = {}
-    for partition, position in (item for of_reader in positions for item in of_reader.items()):
-        highest[int(partition)] = max(position, highest.get(int(partition), 0))
+def _by_place(positions: Mapping[str, Mapping[Any, int]]) -> dict[Place, int]:
+    """Return positions by place; the numbers of partitions may be the text that JSON makes of them."""
+    return {(topic, int(number)): at for topic, numbers in positions.items() for number, at in numbers.items()}
+
+
+def _highest(positions: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[Place, int]:
+    """Return the highest of several readers' positions, by place."""
+    highest: dict[Place, int] = {}
+    for place, position in (item for of_reader in positions for item in _by_place(of_reader).items()):
+        highest[place] = max(position, highest.get(place, 0))
     return highest
 
 

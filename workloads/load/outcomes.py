@@ -84,12 +84,12 @@ _CONSUMED = np.dtype(
     [
         *(("seq", "<i8"), ("intended_us", "<i8"), ("done_us", "<i8"), ("offset", "<i8"), ("high_watermark", "<i8")),
         *(("producer_id", "<i4"), ("partition", "<i4"), ("leader_epoch", "<i4"), ("bytes", "<i4")),
-        *(("broker_id", "<i2"), ("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
+        *(("broker_id", "<i2"), ("member", "<u2"), ("topic", "<u2"), ("corrupt", "u1"), ("written", "u1")),
     ]
 )
 _LATE = np.dtype([("number", "<i8"), *((name, _PRODUCED[name]) for name in _PRODUCED.names or ())])
 _FINAL_COLUMNS = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
-_NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "corrupt", "written", "pad"})
+_NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "topic", "corrupt", "written"})
 
 Columns = dict[str, Any]
 
@@ -147,7 +147,7 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, over: bool) ->
     end = max((last + 1 for _, last, _ in closed), default=0)
     numbers = sorted(int(path.stem) for path in spool.glob("*.rows"))
     after = end
-    positions: dict[int, int] = {}
+    positions: dict[str, dict[str, int]] = {}
     # the worker looks up the latest segment when it restarts, so the latest segment stays
     for number in (number for number in numbers[:-1] if number >= end) if not over else ():
         rows = np.fromfile(spool / f"{number:05}.rows", dtype=_CONSUMED if consumes else _PRODUCED)
@@ -155,9 +155,10 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, over: bool) ->
             break
         after = number + 1
         if isinstance(assignment, ConsumeAssignment) and assignment.group is None:
-            for partition in np.unique(rows["partition"]).tolist():
-                reached = int(rows["offset"][rows["partition"] == partition].max()) + 1
-                positions[partition] = max(reached, positions.get(partition, 0))
+            for topic, partition in np.unique(rows[["topic", "partition"]]).tolist():
+                of_partition = rows["offset"][(rows["topic"] == topic) & (rows["partition"] == partition)]
+                of_topic = positions.setdefault(str(topic), {})
+                of_topic[str(partition)] = max(int(of_partition.max()) + 1, of_topic.get(str(partition), 0))
     open_file = outcomes / (f"part-{name}~{after:05}.parquet" if after else f"part-{name}.parquet")
     write_whole(open_file, SCHEMA, _columns(assignment, spool, [n for n in numbers if n >= after], late=True))
     if after > end:
@@ -174,9 +175,11 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, over: bool) ->
         if positions:
             path = spool / POSITIONS
             before = json.loads(path.read_bytes()) if path.exists() else {}
-            merged = {str(key): max(at, before.get(str(key), 0)) for key, at in positions.items()}
+            for topic, of_topic in positions.items():
+                earlier = before.setdefault(topic, {})
+                earlier |= {number: max(at, earlier.get(number, 0)) for number, at in of_topic.items()}
             draft = spool / f".{POSITIONS}"
-            draft.write_text(json.dumps(before | merged))
+            draft.write_text(json.dumps(before))
             draft.replace(path)
     for stale in [path for path in others if path != open_file] + [
         path for first, last, path in closed if any(first == other and last < later for other, later, _ in closed)
@@ -292,6 +295,7 @@ def _sent_columns(
         "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
         "status": _text_column(status, lambda value: Status(value).text),
         "error": _text_column(np.where(ended, rows["code"], 0), error_name),
+        **_topic_columns(assignment, seqs % len(assignment.topics)),
     }
     if isinstance(assignment, CommitAssignment):
         # partition and offset follow from a commit's number unless the client reported them
@@ -318,13 +322,23 @@ def _consumed(assignment: ConsumeAssignment, spool: Path, numbers: Sequence[int]
             "member": _text_column(rows["member"], lambda index: members[index]),
             "status": pa.repeat(Status.OK.text, len(rows)),
             "error": _text_column(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
+            **_topic_columns(assignment, rows["topic"]),
         }
 
 
 def _constant_columns(assignment: Assignment, rows: int) -> Columns:
-    names = ("workload", "arm", "worker", "client", "op", "topic", "topic_id")
+    names = ("workload", "arm", "worker", "client", "op")
     columns = {name: pa.repeat(getattr(assignment, name), rows) for name in names}
     return columns | {"client_rack": pa.repeat(assignment.rack, rows)}
+
+
+def _topic_columns(assignment: Assignment, numbers: np.ndarray[Any, Any]) -> Columns:
+    """Return the topic of each row from its number among the topics of the assignment."""
+    topics = assignment.topics
+    return {
+        "topic": _text_column(numbers, lambda number: topics[number].name),
+        "topic_id": _text_column(numbers, lambda number: topics[number].topic_id),
+    }
 
 
 def _groups(

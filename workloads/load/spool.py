@@ -8,7 +8,8 @@ restarted worker appends outcome rows to the files of its earlier processes.
 
     <home>/<worker>/assignment.json   the worker's assignment, read by ``outcomes.convert``
                     members           member ids of the group, one per line, in order of time
-                    positions.json    of a consumer without a group: the offsets reached in moved files, by partition
+                    positions.json    of a consumer without a group: the offsets reached in moved files, by
+                                      topic number and partition
                     00000.rows ...    segments of ROWS rows each
                     00000.late ...    overdue rows of earlier segments, ROWS rows each
 
@@ -30,7 +31,13 @@ from struct import Struct
 from confluent_kafka import KafkaError
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    Place,
+    ProduceAssignment,
+)
 
 
 class Status(IntEnum):
@@ -103,10 +110,10 @@ PRODUCE_ROW, _ENDED_AT = _BEGUN.size + _ENDED.size, _BEGUN.size
 _ATTEMPTS_MAX = 2**16 - 1
 _BEGUN_AT = 28
 # seq, intended_us, done_us, offset, high_watermark, producer_id, partition, leader_epoch, bytes, broker id, member,
-# corrupt, written
-_CONSUMED = Struct("<qqqqqiiiihHBB2x")
+# topic number, corrupt, written
+_CONSUMED = Struct("<qqqqqiiiihHHBB")
 CONSUME_ROW = _CONSUMED.size
-_WRITTEN_AT = 61
+_WRITTEN_AT = CONSUME_ROW - 1
 _begun_into, _ended_into, _consumed_into = _BEGUN.pack_into, _ENDED.pack_into, _CONSUMED.pack_into
 
 CARRIED = 2
@@ -337,20 +344,25 @@ class ConsumeSpool(_Spool):
     def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
         super().__init__(home, assignment, CONSUME_ROW, _WRITTEN_AT)
         self._members = self._directory / "members"
+        self._topics = [topic.name for topic in assignment.topics]
         self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
 
-    def positions(self) -> dict[int, int]:
-        """Return, by partition, the offset after the last record that this worker's processes have received."""
+    def positions(self) -> dict[Place, int]:
+        """Return, by place, the offset after the last record that this worker's processes have received."""
         # The runner writes the positions before it removes a segment, so nothing is missed if it does so meanwhile.
         path = self._directory / POSITIONS
         stored = json.loads(path.read_bytes()) if path.exists() else {}
-        reached = {int(partition): position for partition, position in stored.items()}
+        reached = {
+            (self._topics[int(number)], int(partition)): position
+            for number, of_topic in stored.items()
+            for partition, position in of_topic.items()
+        }
         for row in range(self._first_mapped * ROWS, self.next):
             rows = self._maps[row >> _SHIFT]
             if not rows.closed:
                 fields = _CONSUMED.unpack_from(rows, (row & _MASK) * CONSUME_ROW)
-                offset, partition = fields[3], fields[6]
-                reached[partition] = max(offset + 1, reached.get(partition, 0))
+                offset, place = fields[3], (self._topics[fields[11]], fields[6])
+                reached[place] = max(offset + 1, reached.get(place, 0))
         return reached
 
     def append(
@@ -365,6 +377,7 @@ class ConsumeSpool(_Spool):
         high_watermark: int,
         leader_epoch: int,
         size_bytes: int,
+        topic_number: int = 0,
         broker_id: int = UNKNOWN,
         corrupt: bool = False,
     ) -> None:
@@ -385,6 +398,7 @@ class ConsumeSpool(_Spool):
             size_bytes,
             broker_id,
             self._member,
+            topic_number,
             corrupt,
             1,
         )

@@ -136,9 +136,12 @@ class ClientSession:
         self.child = Child(command, echo=False)
         self.patience_s = patience_s
         self.reports: list[Report] = []
+        self.topic = ""
 
     def start(self, assignment: Assignment, positions: Mapping[int, int] | None = None) -> None:
-        self.order(start_order(assignment, positions))
+        self.topic = assignment.topic
+        places = None if positions is None else {(self.topic, number): at for number, at in positions.items()}
+        self.order(start_order(assignment, places))
         self.until(lambda: self.reports_of(Ready), "say ready", READY)
 
     def order(self, line: bytes) -> None:

@@ -122,7 +122,7 @@ CHECKS = (
 
 def _send(session: ClientSession, records: Sequence[ExpectedRecord], first: int = 0) -> None:
     for seq, record in enumerate(records, first):
-        session.order(send_order(seq, *record))
+        session.order(send_order(seq, session.topic, *record))
 
 
 def _compare(acked: Sequence[Acked], records: Sequence[ExpectedRecord], log: Sequence[Message]) -> None:

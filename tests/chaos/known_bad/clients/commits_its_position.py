@@ -15,8 +15,9 @@ def plant() -> None:
 
     def commit_position(self, positions, **_):
         if positions:
-            owned = [TopicPartition(self._assignment.topic, number) for number in self._receiving.owned]
-            positions = {item.partition: item.offset for item in self._consumer.position(owned) if item.offset >= 0}
+            owned = [TopicPartition(*place) for place in self._receiving.owned]
+            at = self._consumer.position(owned)
+            positions = {(item.topic, item.partition): item.offset for item in at if item.offset >= 0}
         commit(self, positions, wait=True)
 
     put(ConfluentConsumer, "_commit", commit_position)

@@ -25,7 +25,7 @@ def plant() -> None:
         step(self, wait_us)
         while kept and kept[0][0] <= self._clock():
             _, positions = kept.pop(0)
-            commit(self, {number: positions[number] for number in positions.keys() - self._receiving.owned}, wait=True)
+            commit(self, {place: positions[place] for place in positions.keys() - self._receiving.owned}, wait=True)
 
     put(ConfluentConsumer, "_commit", collect)
     put(ConfluentConsumer, "step", step_and_commit)

@@ -11,7 +11,13 @@ from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.cluster.images import build
 from aftershock.harness.run.assignments import RunContext, all_worker_names, assignments, java_command, label_worker
 from aftershock.workloads.adapters.security import SecuritySettings
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import (
+    AssignedTopic,
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    ProduceAssignment,
+)
 from aftershock.workloads.load.logread import Topic
 
 PLAN = """
@@ -56,7 +62,7 @@ def told(plan: str = PLAN) -> dict[str, Assignment]:
         1,
         Path("spool"),
         Path("events"),
-        {"orders": Topic("orders", "id", 3)},
+        {"orders": Topic("orders", "id", 3), "returns": Topic("returns", "id2", 2)},
         {1: "a"},
         BEGIN,
         ("image", "client"),
@@ -141,7 +147,25 @@ def test_client_names_are_known_before_assignment() -> None:
 def test_readers_ignore_records_from_before_the_run() -> None:
     """Also if an earlier run wrote them to the existing topic."""
     told_readers = [each for each in told().values() if isinstance(each, ConsumeAssignment)]
-    assert [{0: 5}, {0: 5}] == [each.begin for each in told_readers]
+    assert [BEGIN, BEGIN] == [each.begin for each in told_readers]
+
+
+def test_several_topics_reach_the_clients() -> None:
+    """Each with its id, its partitions and its first offset of this run; and the pattern of a subscription."""
+    plan = PLAN.replace(
+        "topics: [{name: orders", "topics: [{name: returns, partitions: 2, replication: 3}, {name: orders"
+    )
+    plan = plan.replace("produce:\n      {topic: orders,", "produce:\n      {topics: [returns, orders],")
+    plan = plan.replace("consume: {topic: orders,", "consume: {pattern: '.*',").replace("from: latest, ", "")
+    x, y = told(plan)["orders-x-produce"], told(plan)["orders-y-consume"]
+    assert isinstance(y, ConsumeAssignment)
+    returns, orders = (
+        AssignedTopic(name="returns", topic_id="id2", partitions=2),
+        AssignedTopic(name="orders", topic_id="id", partitions=3),
+    )
+    assert (returns, orders) == x.topics == y.topics
+    assert (".*", {"orders": {0: 5}}) == (y.pattern, y.begin)
+    assert [("returns", 0), ("returns", 1), ("orders", 0), ("orders", 1), ("orders", 2)] == y.places
 
 
 def test_every_assignment_has_security_without_secrets() -> None:

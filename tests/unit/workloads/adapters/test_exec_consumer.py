@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from aftershock.errors import WorkloadError
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.unit.workloads.adapters.steps import EXAMPLE, answered, program, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
@@ -36,7 +37,8 @@ def started(bench: Bench, command: tuple[str, ...], **changes: Any) -> ExecConsu
 
 
 def drained(bench: Bench, consumer: ExecConsumer, each: int) -> dict[str, Any]:
-    consumer.obey(Drain(end_offsets=dict.fromkeys(range(PARTITIONS), each), until_us=bench.now_us() + 20 * S))
+    ends = {topic.name: dict.fromkeys(range(topic.partitions), each) for topic in consumer._assignment.topics}
+    consumer.obey(Drain(end_offsets=ends, until_us=bench.now_us() + 20 * S))
     return answered(consumer)
 
 
@@ -48,7 +50,7 @@ def test_the_example_reads_from_its_start_position(live_bench: Bench, group: str
     fill(bench, 0)
     consumer = started(bench, EXAMPLE, group=group and f"{group}-{from_}", from_=from_)
     fill(bench, 1_000)
-    positions = dict.fromkeys(range(PARTITIONS), 2 * EACH)
+    positions = {bench.topic: dict.fromkeys(range(PARTITIONS), 2 * EACH)}
     assert drained(bench, consumer, 2 * EACH) == {"did": "drain", "positions": positions}
     consumer.close()
     read = rows(bench, "c0")
@@ -71,8 +73,8 @@ def test_a_program_that_reads_nothing(live_bench: Bench) -> None:
     consumer = started(
         bench, program("say(say='assigned', partitions=[0]); say(say='ready')\nfor order in orders: pass")
     )
-    consumer.obey(Drain(end_offsets={0: EACH, 1: EACH}, until_us=bench.now_us()))
-    assert answered(consumer)["positions"] == dict.fromkeys(range(PARTITIONS), 0)
+    consumer.obey(Drain(end_offsets={bench.topic: {0: EACH, 1: EACH}}, until_us=bench.now_us()))
+    assert answered(consumer)["positions"] == {bench.topic: dict.fromkeys(range(PARTITIONS), 0)}
 
 
 def test_foreign_records_are_counted_separately(live_bench: Bench) -> None:
@@ -85,10 +87,54 @@ for offset, mark in enumerate([None, "AAEC"]):
 for order in orders: pass
 """
     consumer = started(live_bench, program(code))
-    consumer.obey(Drain(end_offsets={0: 2}, until_us=live_bench.now_us() + 20 * S))
-    assert answered(consumer)["positions"][0] == 2
+    consumer.obey(Drain(end_offsets={live_bench.topic: {0: 2}}, until_us=live_bench.now_us() + 20 * S))
+    assert answered(consumer)["positions"][live_bench.topic][0] == 2
     assert consumer.counters() == {"received": 0, "foreign": 2, "assignments": 1}
     assert [(row["seq"], row["bytes"], row["high_watermark"]) for row in rows(live_bench, "c0")] == [(None, 3, 9)] * 2
+
+
+@pytest.mark.parametrize(("group", "by_pattern"), [(False, False), (True, False), (True, True)])
+def test_the_example_reads_two_topics(
+    live_bench: Bench, mock_cluster: MockCluster, group: bool, by_pattern: bool
+) -> None:
+    """By name, and by a pattern; each record is reported with its topic."""
+    bench, second = live_bench, f"{live_bench.topic}-returns"
+    mock_cluster.create(second, 2)
+    producer = Producer({"bootstrap.servers": bench._common["bootstrap"]})
+    for number, topic in enumerate([bench.topic, second, second]):
+        producer.produce(topic, b"x", partition=number % 2, headers=[(HEADER, pack(5, number, 1))])
+    assert producer.flush(20) == 0
+    more = [{"name": second, "topic_id": "id-2", "partitions": 2}]
+    pattern = f"{bench.topic}(-.*)?" if by_pattern else None
+    consumer = started(bench, EXAMPLE, more_topics=more, group=bench.topic if group else None, pattern=pattern)
+    ends = {bench.topic: {0: 1}, second: {0: 1, 1: 1}}
+    consumer.obey(Drain(end_offsets=ends, until_us=bench.now_us() + 20 * S))
+    read = answered(consumer)["positions"]
+    assert ends == {topic: {number: read[topic][number] for number in of} for topic, of in ends.items()}
+    consumer.close()
+    assert [(bench.topic, 0, 0), (second, 1, 1), (second, 0, 2)] == sorted(
+        ((row["topic"], row["partition"], row["seq"]) for row in rows(bench, "c0")), key=lambda place: place[2]
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("say(say='assigned', partitions=[]); say(say='ready')", 'its report ready has no "accepts": ["topics"]'),
+        ("say(say='assigned', partitions=[0])", "reported a partition without its topic"),
+        ("say(say='assigned', topic='retruns', partitions=[0])", "a partition of retruns, which it does not consume"),
+    ],
+)
+def test_a_program_that_does_not_know_several_topics(
+    live_bench: Bench, mock_cluster: MockCluster, code: str, why: str
+) -> None:
+    """It would read one topic only, or leave open which topic it speaks of."""
+    second = f"{live_bench.topic}-returns"
+    mock_cluster.create(second, 2)
+    live_bench._common["more_topics"] = [{"name": second, "topic_id": "id-2", "partitions": 2}]
+    with pytest.raises(WorkloadError) as caught:
+        started(live_bench, program(f"{code}\nfor order in orders: pass"), group=live_bench.topic)
+    assert why in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ from aftershock.workloads.adapters.exec_protocol import (
     Assigned,
     Bye,
     ClientError,
+    Committed,
     Died,
     Failed,
+    Lost,
     Ready,
     Record,
     Report,
@@ -49,6 +51,8 @@ REPORTS: list[tuple[str, Report]] = [
     ),
     ('{"say": "assigned", "partitions": [0, 1], "member": "m"}', Assigned(partitions=(0, 1), member="m")),
     ('{"say": "revoked", "partitions": []}', Revoked(partitions=())),
+    ('{"say": "lost", "topic": "t", "partitions": [1], "epoch": 3}', Lost(topic="t", partitions=(1,), epoch=3)),
+    ('{"say": "committed", "topic": "t", "offsets": {"1": 5}}', Committed(topic="t", offsets={1: 5})),
     ('{"say": "traffic", "brokers": {"1": [5, 6]}}', Traffic(brokers={1: (5, 6)})),
     ('{"say": "error", "error": "X", "detail": "d"}', ClientError(error="X", detail="d")),
     ('{"say": "died", "why": "no"}', Died(why="no")),
@@ -162,16 +166,34 @@ def told(line: bytes) -> dict[str, Any]:
 
 def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
     """The arm's settings are passed on unchanged; every other number is an integer."""
-    common = {"do", "protocol", "op", "bootstrap", "topic", "partitions", "client_id", "client_rack", "settings"}
+    common = {
+        "do",
+        "protocol",
+        "op",
+        "bootstrap",
+        "topic",
+        "partitions",
+        "topics",
+        "client_id",
+        "client_rack",
+        "settings",
+    }
     line = exec_protocol.start_order(bench.produce(settings={"linger.ms": 3, "x": True}))
     assert b'"linger_ms":5,' in line
     produce = told(line)
     assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms"}
     assert produce["settings"] == {"linger.ms": 3, "x": True}
-    consume = told(exec_protocol.start_order(bench.consume(client_rack="b"), {0: 17}))
+    consume = told(exec_protocol.start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}))
     grouping = {"group", "members", "group_protocol", "assignor", "instance_id", "commit", "processing_ms"}
-    assert consume.keys() == common | grouping | {"from", "positions"}
+    assert consume.keys() == common | grouping | {"from", "pattern", "positions"}
     assert (consume["positions"], consume["from"], consume["client_rack"]) == ({"0": 17}, "earliest", "b")
+    more = [{"name": "returns", "topic_id": "i", "partitions": 2}]
+    two = told(exec_protocol.start_order(bench.consume(more_topics=more), {(bench.topic, 3): 17, ("returns", 1): 4}))
+    assert (bench.topic, {"3": 17}) == (two["topic"], two["positions"])
+    assert [
+        {"name": bench.topic, "partitions": two["partitions"], "positions": {"3": 17}},
+        {"name": "returns", "partitions": 2, "positions": {"1": 4}},
+    ] == two["topics"]
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
     commit = told(exec_protocol.start_order(CommitAssignment(**plain, groups=2)))
     assert commit.keys() == common | {"deadline_ms", "groups"}
@@ -190,7 +212,8 @@ def test_records_survive_the_protocol(key: bytes | None, value: bytes, headers: 
     def back(text: str | None) -> bytes | None:
         return None if text is None else b64decode(text, validate=True)
 
-    order = told(exec_protocol.send_order(3, key, value, headers))
+    order = told(exec_protocol.send_order(3, "t", key, value, headers))
+    assert "t" == order["topic"]
     assert (order["do"], order["seq"], back(order["key"]), back(order["value"])) == ("send", 3, key, value)
     assert [(name, back(content)) for name, content in order["headers"]] == headers
 
@@ -206,10 +229,10 @@ def test_orders_follow_their_schema(bench: Bench) -> None:
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
     for line in (
         exec_protocol.start_order(bench.produce(settings={"a": 1.5, "b": "c"})),
-        exec_protocol.start_order(bench.consume(client_rack="b"), {0: 17}),
+        exec_protocol.start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}),
         exec_protocol.start_order(bench.consume(group="g")),
         exec_protocol.start_order(CommitAssignment(**plain, groups=2)),
-        exec_protocol.send_order(0, None, b"v", [("h", None), ("\u2028", b"\xff")]),
+        exec_protocol.send_order(0, "t", None, b"v", [("h", None), ("\u2028", b"\xff")]),
         exec_protocol.commit_order(0, "g", 1, 2),
         exec_protocol.close_order(),
     ):

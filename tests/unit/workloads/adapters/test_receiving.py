@@ -13,7 +13,7 @@ from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import receiving
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, resolve_start_offsets
-from aftershock.workloads.load.assignment import Drain
+from aftershock.workloads.load.assignment import Drain, Place
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.schedule import Mark
@@ -28,10 +28,12 @@ def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
     """An earlier run's mark looks like ours; by its offset the record is foreign and leaves no row. Later records
     count.
     """
-    told = bench.consume(begin={0: 5})
+    told = bench.consume(begin={bench.topic: {0: 5}})
     receiving = ReceiveRecorder(told, bench.now_us, Events(told, bench.now_us))
     for partition, offset in ((0, 4), (0, 5), (1, 0)):
-        receiving.take(Mark(producer_id=0, seq=1, intended_us=1), partition=partition, offset=offset, size_bytes=9)
+        receiving.take(
+            Mark(producer_id=0, seq=1, intended_us=1), place=(bench.topic, partition), offset=offset, size_bytes=9
+        )
     assert (2, 1, 0) == (receiving.tally.done, receiving.foreign, receiving.assignments)
     convert(bench.spool, bench.outcomes)
     rows = pq.read_table(bench.outcomes).to_pylist()
@@ -53,13 +55,13 @@ def test_a_drain_lasts_as_long_as_it_can_succeed(bench: "Bench", per_s: int, unt
     now_s = 0
     told = bench.consume()
     receiving = ReceiveRecorder(told, lambda: now_s * S, Events(told, bench.now_us))
-    receiving.reached(1, 7)
-    receiving.obey(Drain(end_offsets={0: 500, 1: 7}, until_us=until_s * S, idle_us=10 * S))
+    receiving.reached((bench.topic, 1), 7)
+    receiving.obey(Drain(end_offsets={bench.topic: {0: 500, 1: 7}}, until_us=until_s * S, idle_us=10 * S))
     while (answer := receiving.answer()) is None:
         now_s += 1
-        receiving.reached(0, min(500, now_s * per_s))
+        receiving.reached((bench.topic, 0), min(500, now_s * per_s))
     position = min(500, end_s * per_s)
-    assert (end_s, {0: position, 1: 7}) == (now_s, answer["positions"])
+    assert (end_s, {bench.topic: {1: 7, 0: position}}) == (now_s, answer["positions"])
     events = [json.loads(line) for line in bench.events.read_text().splitlines()]
     assert [(event["event"], event["op"], event["positions"]) for event in events] == (
         [("drain_incomplete", "consume", [[bench.topic, 0, position, 500], [bench.topic, 1, 7, 7]])]
@@ -69,29 +71,57 @@ def test_a_drain_lasts_as_long_as_it_can_succeed(bench: "Bench", per_s: int, unt
     assert receiving.answer() is None
 
 
-def fill(bench: Bench) -> dict[int, int]:
+def fill(bench: Bench) -> dict[Place, int]:
     """Write n records to partition n; return the end offsets."""
     producer = Producer({"bootstrap.servers": bench._common["bootstrap"]})
     for number in range(PARTITIONS):
         for _ in range(number):
             producer.produce(bench.topic, b"x", partition=number)
     assert producer.flush(20) == 0
-    return {number: number for number in range(PARTITIONS)}
+    return {(bench.topic, number): number for number in range(PARTITIONS)}
 
 
-def committed(bench: Bench, group: str) -> dict[int, int]:
+def starts(bench: Bench) -> dict[Place, int]:
+    return dict.fromkeys([(bench.topic, number) for number in range(PARTITIONS)], 0)
+
+
+def committed(bench: Bench, group: str) -> dict[Place, int]:
     config = {"bootstrap.servers": bench._common["bootstrap"], "group.id": group}
     with closing(Consumer(config)) as consumer:
         found = consumer.committed([TopicPartition(bench.topic, number) for number in range(PARTITIONS)], timeout=20)
-    return {one.partition: one.offset for one in found if one.offset >= 0}
+    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+
+def test_two_topics_are_told_apart(bench: "Bench") -> None:
+    """Positions, rows and commits of partitions with the same number; records of a topic that only a pattern matches
+    are foreign, without a row.
+    """
+    told = bench.consume(
+        more_topics=[{"name": "returns", "topic_id": "id-2", "partitions": 2}], pattern=".*", members=2
+    )
+    receiving = ReceiveRecorder(told, bench.now_us, Events(told, bench.now_us))
+    first, second, other = (bench.topic, 0), ("returns", 0), ("unplanned", 0)
+    receiving.assigned([first, second, other], "me")
+    for place, offset in ((first, 0), (second, 0), (second, 1), (other, 0)):
+        receiving.take(Mark(producer_id=0, seq=offset, intended_us=1), place=place, offset=offset, size_bytes=9)
+    assert (3, 1) == (receiving.tally.done, receiving.foreign)
+    receiving.obey(Drain(end_offsets={bench.topic: {0: 1, 1: 9}, "returns": {0: 3}}, until_us=0))
+    answer = receiving.answer()
+    assert answer
+    assert {bench.topic: {0: 1}, "returns": {0: 2}, "unplanned": {0: 1}} == answer["positions"]
+    events = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    assert [[bench.topic, 0, 1, 1], ["returns", 0, 2, 3]] == events[-1]["positions"], "only of partitions that it owns"
+    convert(bench.spool, bench.outcomes)
+    rows = pq.read_table(bench.outcomes).to_pylist()
+    assert [(bench.topic, f"id-of-{bench.topic}", 0), ("returns", "id-2", 0), ("returns", "id-2", 1)] == [
+        (row["topic"], row["topic_id"], row["offset"]) for row in rows
+    ]
 
 
 def test_start_offsets_without_a_group(live_bench: Bench) -> None:
     """The current beginnings or ends; another library's settings are ignored."""
     ends = fill(live_bench)
-    assert resolve_start_offsets(live_bench.consume(settings={"no.such.setting": 1})) == dict.fromkeys(
-        range(PARTITIONS), 0
-    )
+    assert resolve_start_offsets(live_bench.consume(settings={"no.such.setting": 1})) == starts(live_bench)
     assert resolve_start_offsets(live_bench.consume(from_="latest")) == ends
 
 
@@ -100,9 +130,7 @@ def test_a_new_group_commits_its_start_at_the_end(live_bench: Bench) -> None:
     needed.
     """
     ends = fill(live_bench)
-    assert resolve_start_offsets(live_bench.consume(group=f"{live_bench.topic}-e")) == dict.fromkeys(
-        range(PARTITIONS), 0
-    )
+    assert resolve_start_offsets(live_bench.consume(group=f"{live_bench.topic}-e")) == starts(live_bench)
     assert committed(live_bench, f"{live_bench.topic}-e") == {}
     assert resolve_start_offsets(live_bench.consume(group=f"{live_bench.topic}-l", from_="latest")) == ends
     assert committed(live_bench, f"{live_bench.topic}-l") == ends
@@ -114,7 +142,7 @@ def test_committed_offsets_override_from(live_bench: Bench) -> None:
     config = {"bootstrap.servers": live_bench._common["bootstrap"], "group.id": group}
     with closing(Consumer(config)) as consumer:
         consumer.commit(offsets=[TopicPartition(live_bench.topic, 3, 1)], asynchronous=False)
-    assert resolve_start_offsets(live_bench.consume(group=group, from_="latest")) == ends | {3: 1}
+    assert resolve_start_offsets(live_bench.consume(group=group, from_="latest")) == ends | {(live_bench.topic, 3): 1}
 
 
 def test_two_consumers_start_a_group_at_once(live_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,8 +111,8 @@ def test_each_delivered_record_has_a_row(here: Bench) -> None:
     consumer = consuming(here)
     sent = rows(here, "p0")
     ends = {number: sum(row["partition"] == number for row in sent) for number in range(4)}
-    consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
-    assert {"did": "drain", "positions": ends} == answered(consumer)
+    consumer.obey(Drain(end_offsets={TOPIC: ends}, until_us=here.now_us() + 20 * S))
+    assert {"did": "drain", "positions": {TOPIC: ends}} == answered(consumer)
     consumer.close()
     read = rows(here, "c0")
     assert sorted((row["producer_id"], row["seq"], row["partition"], row["offset"]) for row in sent) == sorted(
@@ -156,11 +156,53 @@ def committed_and_undelivered(here: Bench) -> tuple[bool, list[tuple[int, int]]]
     return any(offset > 0 for *_, offset in commits), undelivered
 
 
+MORE = {"more_topics": [{"name": "t2", "topic_id": "id-2", "partitions": 2}]}
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        {},  # without a group: every partition of both topics
+        {"group": "g"},
+        {"group": "g", "pattern": "t[0-9]?"},
+        {"group": "g", "pattern": "t[0-9]?", "protocol": "classic"},
+    ],
+)
+def test_two_topics_are_filled_in_turn_and_read(here: Bench, broker: ScriptedBroker, reader: dict[str, Any]) -> None:
+    """Even records go to the first topic, odd ones to the second; each is delivered at its place."""
+    broker.create("t2", partitions=2)
+    broker.create("other", partitions=1)
+    producer = producing(here, **MORE)
+    sends(here, producer)
+    producer.close()
+    sent = rows(here, "p0")
+    assert {("t", 0), ("t2", 1)} == {(row["topic"], row["seq"] % 2) for row in sent}
+    assert {here._common["topic_id"], "id-2"} == {row["topic_id"] for row in sent}
+
+    consumer = consuming(here, **MORE, **reader, commit={"every_records": 7} if reader else None)
+    ends: dict[str, dict[int, int]] = {"t": dict.fromkeys(range(4), 0), "t2": dict.fromkeys(range(2), 0)}
+    for row in sent:
+        ends[row["topic"]][row["partition"]] += 1
+    consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
+    assert {"did": "drain", "positions": ends} == answered(consumer)
+    consumer.close()
+    names = ("topic", "topic_id", "partition", "offset", "producer_id", "seq")
+    places = [sorted([row[name] for name in names] for row in rows(here, worker)) for worker in ("p0", "c0")]
+    assert places[0] == places[1]
+    emitted = [json.loads(line) for line in here.events.read_text().splitlines()]
+    assigned = [place for event in emitted if event["event"] == "assigned" for place in event["partitions"]]
+    assert sorted([topic, number] for topic, of in ends.items() for number in of) == sorted(assigned)
+    if reader:
+        committed = [tuple(place) for event in emitted if event["event"] == "committed" for place in event["offsets"]]
+        assert {"t", "t2"} == {topic for topic, *_ in committed}
+        assert all(0 <= offset <= ends[topic][number] for topic, number, offset in committed)
+
+
 def test_a_drain_ends_at_its_deadline(here: Bench) -> None:
     """At the deadline the positions are below the ends."""
     consumer = consuming(here)
-    consumer.obey(Drain(end_offsets={0: 3, 1: 0}, until_us=here.now_us() + S // 5))
-    assert {"did": "drain", "positions": dict.fromkeys(range(4), 0)} == answered(consumer)
+    consumer.obey(Drain(end_offsets={TOPIC: {0: 3, 1: 0}}, until_us=here.now_us() + S // 5))
+    assert {"did": "drain", "positions": {TOPIC: dict.fromkeys(range(4), 0)}} == answered(consumer)
     consumer.close()
 
 
@@ -177,8 +219,8 @@ def test_from_latest_starts_at_the_end(here: Bench) -> None:
         number: sum(row["partition"] == number for name in ("p0", "p1") for row in rows(here, name))
         for number in range(4)
     }
-    consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
-    assert {"did": "drain", "positions": ends} == answered(consumer)
+    consumer.obey(Drain(end_offsets={TOPIC: ends}, until_us=here.now_us() + 20 * S))
+    assert {"did": "drain", "positions": {TOPIC: ends}} == answered(consumer)
     consumer.close()
     assert {1} == {row["producer_id"] for row in rows(here, "c0")}
 
@@ -220,8 +262,8 @@ def test_a_partition_error_is_an_event_and_reading_continues(here: Bench, broker
     broker.script("Fetch", error=29, times=3)
     consumer = consuming(here)
     ends = {number: sum(row["partition"] == number for row in rows(here, "p0")) for number in range(4)}
-    consumer.obey(Drain(end_offsets=ends, until_us=here.now_us() + 20 * S))
-    assert {"did": "drain", "positions": ends} == answered(consumer)
+    consumer.obey(Drain(end_offsets={TOPIC: ends}, until_us=here.now_us() + 20 * S))
+    assert {"did": "drain", "positions": {TOPIC: ends}} == answered(consumer)
     consumer.close()
     assert "client_error" in events(here)
 

@@ -136,6 +136,39 @@ async def test_members_of_a_group_share_the_partitions(live_bench: Bench) -> Non
     assert committed
 
 
+async def test_two_workloads_share_a_group(live_bench: Bench, mock_cluster: MockCluster) -> None:
+    """Each reads its own topic to the end: the drain of one doesn't wait for the topic of the other."""
+    bench, second = live_bench, f"{live_bench.topic}-returns"
+    mock_cluster.create(second, 2)
+    returns: dict[str, Any] = {"name": second, "topic_id": "id-2", "partitions": 2}
+    back = {"workload": "back", "topic": second, "topic_id": "id-2", "partitions": 2}
+    group = {"group": bench.topic, "settings": {"session.timeout.ms": 6_000}, "members": 2}
+    members = [
+        bench.consume(worker="c1", number=1, **group),
+        bench.consume(worker="c2", number=2, **group),
+        bench.consume(worker="b1", number=1, **group | back),
+        bench.consume(worker="b2", number=2, **group | back),
+    ]
+    async with Fleet([bench.produce(more_topics=[returns]), *members], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await asyncio.sleep(6)  # the mock cluster, like Kafka, waits 3 s for more members
+        start_us = bench.now_us()
+        await fleet.go(start_us)
+        await fleet.stop(start_us + S)
+        both = [*topics(bench), Topic(second, "id-2", 2)]
+        ends = await asyncio.to_thread(end_offsets, bench._common["bootstrap"], both, 20)
+        beyond = {bench.topic: ends[bench.topic], second: {number: end + 7 for number, end in ends[second].items()}}
+        assert await fleet.drain(ends, 30) == {}
+        unread = await fleet.drain(beyond, 1)
+        assert {"b1": {(second, 0): 7, (second, 1): 7}} == unread, "the records of one topic are due at one workload"
+        await fleet.quit()
+    convert(bench.spool, bench.outcomes)
+    for workers, name, left in ((("c1", "c2"), bench.topic, 0), (("b1", "b2"), second, 1)):
+        read = [row for worker in workers for row in rows(bench.outcomes, worker)]
+        assert {name} == {row["topic"] for row in read}
+        assert {*range(left, 200, 2)} == {row["seq"] for row in read}
+
+
 async def test_latest_reads_nothing_from_before_it_was_ready(live_bench: Bench) -> None:
     """``from: latest`` starts at the end of the log when the consumer reported ready, with and without a group."""
     bench = live_bench
@@ -196,7 +229,7 @@ async def test_records_that_miss_their_deadline_are_in_doubt(live_bench: Bench) 
             await fleet.stop(start_us + S // 5)
             missing = await fleet.drain({bench.topic: {0: 7, 1: 0}}, 0.1)
             await fleet.quit()
-    assert missing == {"c0": {0: 7}}
+    assert missing == {"c0": {(bench.topic, 0): 7}}
     convert(bench.spool, bench.outcomes)
     sent = rows(bench.outcomes, "p0")
     assert [row["seq"] for row in sent] == list(range(40))

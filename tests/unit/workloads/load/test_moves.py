@@ -247,8 +247,9 @@ def test_a_million_rows_pass_through_little_memory(bench: Bench) -> None:
     assert 1_000_000 == len({seq for table in tables for seq in table["seq"].to_numpy()})
 
 
-def deliver(consumer: ConsumeSpool, offsets: range) -> None:
+def deliver(consumer: ConsumeSpool, offsets: range, topic_number: int = 0) -> None:
     common = {
+        "topic_number": topic_number,
         "producer_id": 0,
         "intended_us": 0,
         "done_us": 1,
@@ -269,12 +270,31 @@ def test_a_consumer_without_a_group_continues_after_its_moved_rows(bench: Bench)
     move(bench.spool, bench.outcomes)
     assert 1 == len(list((bench.spool / "c0").glob("*.rows")))
     consumer = ConsumeSpool(bench.spool, bench.consume(life=1))
-    assert {0: 256, 1: 254, 2: 255} == consumer.positions()
+    assert {(bench.topic, 0): 256, (bench.topic, 1): 254, (bench.topic, 2): 255} == consumer.positions()
     deliver(consumer, range(SMALL * 4, SMALL * 6))
     move(bench.spool, bench.outcomes)
-    assert {0: 382, 1: 383, 2: 384} == ConsumeSpool(bench.spool, bench.consume(life=2)).positions()
+    reached = ConsumeSpool(bench.spool, bench.consume(life=2)).positions()
+    assert {(bench.topic, 0): 382, (bench.topic, 1): 383, (bench.topic, 2): 384} == reached
     convert(bench.spool, bench.outcomes)
     assert list(range(SMALL * 6)) == [row["offset"] for row in on_disk(bench)]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_positions_of_two_topics_outlive_their_rows(bench: Bench) -> None:
+    """Partitions with the same number are told apart, also in moved files."""
+    more = {"more_topics": [{"name": "returns", "topic_id": "id-2", "partitions": 3}]}
+    bench.outcomes.mkdir()
+    consumer = ConsumeSpool(bench.spool, bench.consume(**more))
+    deliver(consumer, range(SMALL * 2))
+    deliver(consumer, range(SMALL), topic_number=1)
+    move(bench.spool, bench.outcomes)
+    deliver(consumer, range(SMALL, SMALL + 3), topic_number=1)
+    move(bench.spool, bench.outcomes)
+    expected = {(bench.topic, 0): 127, (bench.topic, 1): 128, (bench.topic, 2): 126}
+    expected |= {("returns", 1): SMALL + 1, ("returns", 2): SMALL + 2, ("returns", 0): SMALL + 3}
+    assert expected == ConsumeSpool(bench.spool, bench.consume(life=1, **more)).positions()
+    convert(bench.spool, bench.outcomes)
+    assert {bench.topic: 2 * SMALL, "returns": SMALL + 3} == Counter(row["topic"] for row in on_disk(bench))
 
 
 @pytest.fixture
