@@ -1,16 +1,23 @@
 package aftershock;
 
+import static java.util.stream.Collectors.groupingBy;
+import static java.util.stream.Collectors.mapping;
+import static java.util.stream.Collectors.toList;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InterruptException;
@@ -20,6 +27,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /** Consumes records, and reports each after it was processed; commits if the worker's start order asks for it. */
 final class Consuming implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
+    private static final List<String> ACCEPTS = List.of("stop_polling", "topics");
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Pipe pipe;
     private final boolean grouped;
@@ -71,20 +79,34 @@ final class Consuming implements ConsumerRebalanceListener {
     }
 
     private void begin(JsonNode told) {
-        String topic = told.get("topic").asText();
         if (told.hasNonNull("group")) {
-            consumer.subscribe(List.of(topic), this);
+            subscribe(told);
             if (told.path("members").asInt() > 1) {
-                pipe.say("ready", "accepts", List.of("stop_polling")); // a member of several may get no partitions
+                pipe.say("ready", "accepts", ACCEPTS); // a member of several may get no partitions
             }
             return;
         }
         Map<TopicPartition, Long> starts = new HashMap<>();
-        told.get("positions").properties().forEach(start ->
-                starts.put(new TopicPartition(topic, Integer.parseInt(start.getKey())), start.getValue().asLong()));
+        told.get("topics").forEach(topic -> topic.get("positions").properties().forEach(start -> starts.put(
+                new TopicPartition(topic.get("name").asText(), Integer.parseInt(start.getKey())),
+                start.getValue().asLong())));
         consumer.assign(starts.keySet());
         starts.forEach(consumer::seek);
         assigned(starts.keySet(), null);
+    }
+
+    /** Subscribe to the topics, or to a pattern, which brokers match in the consumer protocol (KIP-848). */
+    private void subscribe(JsonNode told) {
+        String protocol = String.valueOf(Settings.ofConsumer(told).getOrDefault("group.protocol", "classic"));
+        if (!told.hasNonNull("pattern")) {
+            List<String> names = new ArrayList<>();
+            told.get("topics").forEach(topic -> names.add(topic.get("name").asText()));
+            consumer.subscribe(names, this);
+        } else if (protocol.equalsIgnoreCase("consumer")) {
+            consumer.subscribe(new SubscriptionPattern(told.get("pattern").asText()), this);
+        } else {
+            consumer.subscribe(Pattern.compile(told.get("pattern").asText()), this);
+        }
     }
 
     @Override
@@ -93,8 +115,12 @@ final class Consuming implements ConsumerRebalanceListener {
     }
 
     private void assigned(Collection<TopicPartition> partitions, String member) {
-        pipe.say("assigned", "partitions", numbers(partitions), "member", member, "epoch", epoch());
-        pipe.say("ready", "accepts", List.of("stop_polling"));
+        byTopic(partitions).forEach((topic, numbers) ->
+                pipe.say("assigned", "topic", topic, "partitions", numbers, "member", member, "epoch", epoch()));
+        if (partitions.isEmpty()) {
+            pipe.say("assigned", "partitions", List.of(), "member", member, "epoch", epoch());
+        }
+        pipe.say("ready", "accepts", ACCEPTS);
     }
 
     @Override
@@ -112,17 +138,20 @@ final class Consuming implements ConsumerRebalanceListener {
                 failed(error);
             }
         }
-        pipe.say("revoked", "partitions", numbers(partitions), "epoch", epoch());
+        byTopic(partitions).forEach((topic, numbers) ->
+                pipe.say("revoked", "topic", topic, "partitions", numbers, "epoch", epoch()));
     }
 
     @Override
     public void onPartitionsLost(Collection<TopicPartition> partitions) {
         processed.keySet().removeAll(partitions);
-        pipe.say("lost", "partitions", numbers(partitions), "epoch", epoch());
+        byTopic(partitions).forEach((topic, numbers) ->
+                pipe.say("lost", "topic", topic, "partitions", numbers, "epoch", epoch()));
     }
 
-    private static List<Integer> numbers(Collection<TopicPartition> partitions) {
-        return partitions.stream().map(TopicPartition::partition).toList();
+    /** Return the numbers of the partitions by topic; a report is about one topic. */
+    private static Map<String, List<Integer>> byTopic(Collection<TopicPartition> partitions) {
+        return partitions.stream().collect(groupingBy(TopicPartition::topic, mapping(TopicPartition::partition, toList())));
     }
 
     /** The member epoch, or the generation of a classic group; -1 without a group. */
@@ -172,9 +201,12 @@ final class Consuming implements ConsumerRebalanceListener {
     }
 
     private void committed(Map<TopicPartition, OffsetAndMetadata> offsets, long began, int epoch) {
-        Map<String, Long> numbers = new HashMap<>();
-        offsets.forEach((place, offset) -> numbers.put(String.valueOf(place.partition()), offset.offset()));
-        pipe.say("committed", "offsets", numbers, "took_us", (System.nanoTime() - began) / 1_000, "epoch", epoch);
+        long tookUs = (System.nanoTime() - began) / 1_000;
+        Map<String, Map<String, Long>> topics = new HashMap<>();
+        offsets.forEach((place, offset) -> topics.computeIfAbsent(place.topic(), name -> new HashMap<>())
+                .put(String.valueOf(place.partition()), offset.offset()));
+        topics.forEach((topic, numbers) ->
+                pipe.say("committed", "topic", topic, "offsets", numbers, "took_us", tookUs, "epoch", epoch));
     }
 
     private void failed(Exception error) {
@@ -184,7 +216,7 @@ final class Consuming implements ConsumerRebalanceListener {
     private void report(ConsumerRecord<byte[], byte[]> record) {
         Header mark = record.headers().lastHeader("aftershock");
         pipe.say(
-                "record", "partition", record.partition(), "offset", record.offset(),
+                "record", "topic", record.topic(), "partition", record.partition(), "offset", record.offset(),
                 "mark", mark == null ? null : mark.value(), "size_bytes", Math.max(0, record.serializedValueSize()),
                 "leader_epoch", record.leaderEpoch().orElse(-1));
     }

@@ -14,13 +14,11 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Producing {
     private static final long LOOK_AGAIN_MS = 50;
     private final KafkaProducer<byte[], byte[]> producer;
-    private final String topic;
     private final Pipe pipe;
     private final Thread sending = Thread.currentThread();
 
-    private Producing(KafkaProducer<byte[], byte[]> producer, String topic, Pipe pipe) {
+    private Producing(KafkaProducer<byte[], byte[]> producer, Pipe pipe) {
         this.producer = producer;
-        this.topic = topic;
         this.pipe = pipe;
     }
 
@@ -28,23 +26,25 @@ final class Producing {
     static void run(JsonNode told, Pipe pipe) throws IOException, InterruptedException {
         ByteArraySerializer plain = new ByteArraySerializer();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Settings.ofProducer(told), plain, plain)) {
-            Producing producing = new Producing(producer, told.get("topic").asText(), pipe);
-            producing.awaitLeaders(told.get("partitions").asInt());
+            Producing producing = new Producing(producer, pipe);
+            for (JsonNode topic : told.get("topics")) {
+                producing.awaitLeaders(topic.get("name").asText(), topic.get("partitions").asInt());
+            }
             Traffic.watch(producer::metrics, pipe);
-            pipe.say("ready");
+            pipe.say("ready", "accepts", List.of("topics"));
             for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
                 producing.send(order);
             }
         }
     }
 
-    private void awaitLeaders(int partitions) throws InterruptedException {
-        while (led() < partitions) {
+    private void awaitLeaders(String topic, int partitions) throws InterruptedException {
+        while (led(topic) < partitions) {
             Thread.sleep(LOOK_AGAIN_MS);
         }
     }
 
-    private long led() {
+    private long led(String topic) {
         try {
             List<PartitionInfo> known = producer.partitionsFor(topic);
             return known.stream().filter(partition -> partition.leader() != null).count();
@@ -79,6 +79,7 @@ final class Producing {
 
     private ProducerRecord<byte[], byte[]> record(JsonNode order) throws IOException {
         byte[] key = order.hasNonNull("key") ? order.get("key").binaryValue() : null;
+        String topic = order.get("topic").asText();
         ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(topic, key, order.get("value").binaryValue());
         for (JsonNode header : order.get("headers")) {
             record.headers().add(header.get(0).asText(), header.get(1).binaryValue());
