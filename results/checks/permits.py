@@ -17,6 +17,9 @@ a fault with ``roles.permits``             the listed rules, for the fault's top
 by all replicas in sync, however few. No fault destroys a disk, and another replica leads only after an unclean
 election.
 
+Findings are counted for a client, not for each of its topics, so what is permitted on one of several topics is
+permitted on all of them.
+
 Source: Kafka's producer and topic configuration; KIP-98 (idempotence), KIP-101 (truncation), KIP-966 (min ISR).
 
 The times during which a fault killed or froze a client are read from the journal, so faults that were injected by hand
@@ -69,17 +72,18 @@ _IN_FLIGHT_DEFAULT = 5
 
 def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | None:
     """Return why the configuration lets a client (as producer or consumer) break a rule; None if it forbids that."""
-    topic = client.produces_to if side == "produce" else client.consumes_from
-    topics = evidence.timeline.get("topics", ())
-    planned: Mapping[str, Any] = next((row for row in topics if row["name"] == topic), {})
-    settings = {**settings_of(evidence), **(planned.get("config") or {})}
+    names = client.produces_to if side == "produce" else client.consumes_from
+    own: list[Mapping[str, Any]] = [row for row in evidence.timeline.get("topics", ()) if row["name"] in names]
     if side == "produce" and (reason := _by_producer(evidence, client, rule)):
         return reason
     name = "unclean.leader.election.enable"
-    if RULES[rule].unclean and str(settings.get(name)).lower() == "true":
+    of_cluster = settings_of(evidence).get(name)
+    if RULES[rule].unclean and any(
+        str((row.get("config") or {}).get(name, of_cluster)).lower() == "true" for row in own or [{}]
+    ):
         return f"permitted by {name}"
-    fault = evidence.excused(topic, RULES[rule].covered_by or rule)
-    return f"permitted by {fault}, the fault of the plan that rewrites topic {topic}" if fault else None
+    fault = evidence.excused(names, RULES[rule].covered_by or rule)
+    return f"permitted by {fault}, the fault of the plan that rewrites topic {' or '.join(names)}" if fault else None
 
 
 def lossy(evidence: Evidence, client: Client) -> bool:

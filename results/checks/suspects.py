@@ -75,7 +75,7 @@ def _concerning(evidence: Evidence, suspects: Sequence[Suspect], lanes: Iterable
     for side, client in lanes:
         keys.add((side, client.key))
         if side == "consume":
-            keys |= {("produce", other.key) for other in evidence.clients if other.produces_to == client.consumes_from}
+            keys |= {("produce", other.key) for other in evidence.clients if client.reads_from(other)}
     return [suspect for suspect in suspects if suspect.client is None or (suspect.side, suspect.client) in keys]
 
 

@@ -173,7 +173,7 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
         names, records = targets.get(step["met_by"], ()), 0
         for client in evidence.clients:
             exposed = {side for side in client.topics if {*names}.intersection(client.workers(side))}
-            exposed |= {"produce"} if client.produces_to in names else set()
+            exposed |= {"produce"} if not {*names}.isdisjoint(client.produces_to) else set()
             if COORDINATED & {*names}:
                 exposed |= {"commit"} if client.commits_to else {"consume"} if group_of(evidence, client) else set()
             for side in sorted(exposed):

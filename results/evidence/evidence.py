@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from aftershock.errors import EvidenceError
-from aftershock.names import worker_names
+from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
@@ -139,14 +139,15 @@ ACKS_ALL = ("all", "-1")
 class Client:
     """Client of a run, which is one arm of one workload, with the guarantees of its configuration.
 
-    A workload that does not produce or consume has no topic and rack (None) for that operation. ``commits_to`` is the
-    topic whose offsets the client commits. Several ``producers``, or ``members`` of the consumer group, are one client.
+    A workload that does not produce or consume has no topics and no rack (None) for that operation. ``commits_to`` is
+    the topic whose offsets the client commits. Several ``producers``, or ``members`` of the consumer group, are one
+    client.
     """
 
     workload: str
     arm: str
-    produces_to: str | None
-    consumes_from: str | None
+    produces_to: tuple[str, ...]
+    consumes_from: tuple[str, ...]
     acks_all: bool
     acks: str
     idempotent: bool
@@ -178,14 +179,18 @@ class Client:
         return f"{self.workload}/{self.arm}"
 
     @property
-    def topics(self) -> dict[Side, str]:
-        """Map each operation of the client (produce, consume, commit) to its topic."""
-        topics: dict[Side, str | None] = {
+    def topics(self) -> dict[Side, tuple[str, ...]]:
+        """Map each operation of the client (produce, consume, commit) to its topics."""
+        topics: dict[Side, tuple[str, ...]] = {
             "produce": self.produces_to,
             "consume": self.consumes_from,
-            "commit": self.commits_to,
+            "commit": () if self.commits_to is None else (self.commits_to,),
         }
-        return {side: topic for side, topic in topics.items() if topic is not None}
+        return {side: names for side, names in topics.items() if names}
+
+    def reads_from(self, producer: "Client") -> bool:
+        """Return True if records of a producer are due at the client: it consumes a topic of the producer's."""
+        return not {*self.consumes_from}.isdisjoint(producer.produces_to)
 
 
 @dataclass(frozen=True)
@@ -265,8 +270,8 @@ class Evidence:
         """Return the first window of ``fault``, or None if the fault never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
 
-    def excused(self, topic: str | None, rule: str) -> str | None:
-        """Return the first injected fault that permits breaking an integrity rule on a topic, or None.
+    def excused(self, topics: Collection[str], rule: str) -> str | None:
+        """Return the first injected fault that permits breaking an integrity rule on one of the topics, or None.
 
         A fault that deletes records, for example, lists the integrity rules that it may break in ``roles.permits``.
         """
@@ -274,7 +279,7 @@ class Evidence:
             targets = line.get("targets") or {}
             permits = (targets.get("roles") or {}).get("permits", ())
             injected = line["state"] == "injected" and "why" not in line
-            if injected and topic in targets.get("topics", ()) and rule in permits:
+            if injected and not {*topics}.isdisjoint(targets.get("topics", ())) and rule in permits:
                 return str(line["fault"])
         return None
 
@@ -429,8 +434,8 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
     return Client(
         workload=workload["name"],
         arm=arm,
-        produces_to=produce.get("topic"),
-        consumes_from=consume.get("topic"),
+        produces_to=topic_names(produce),
+        consumes_from=topic_names(consume),
         acks_all=acks in ACKS_ALL,
         acks=acks,
         idempotent=bool(produce.get("idempotence", False)),

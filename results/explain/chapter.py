@@ -86,8 +86,8 @@ def chapter(
     # Events, stalls and gaps of each side of each client.
     aftermath_end_us = min(end_us + AFTERMATH_US, max(until_us, end_us))
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
-    sides = [(client, side, topic) for client in evidence.clients for side, topic in client.topics.items()]
-    for client, side, topic in sides:
+    sides = [(client, side, topics) for client in evidence.clients for side, topics in client.topics.items()]
+    for client, side, topics in sides:
         who = f"{names[client.key]} {side}"
         events = [line for line in events_of(evidence, client.key, side) if start_us <= line["t_us"] < aftermath_end_us]
         moments += notable(events, who)
@@ -96,7 +96,7 @@ def chapter(
                 rebalances.of_client(analysis, client), client, start_us, aftermath_end_us, names[client.key]
             )
         stalls = [row for row in analysis.get("stalls", ()) if (row["side"], row["client"]) == (side, client.key)]
-        moments += silences(stalls, topic, force.window_us, who)
+        moments += silences(stalls, topics[0], force.window_us, who)
         gap_us = gaps_us.get((f"{side}.gap", client.key, f"fault/{force.fault}"))
         if gap_us is not None:
             gaps.append(f"{who} {gap_us / 1e6:.3f} s")
@@ -184,7 +184,10 @@ def _times(lines: Sequence[Event]) -> str:
 
 
 def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[int, int], who: str) -> Iterator[Moment]:
-    """Yield the end of each stall of the client as a whole, and of the longest stall of a single partition."""
+    """Yield the end of each stall of the client as a whole, and of the longest stall of a single partition.
+
+    A stall that names no topic is of ``topic``.
+    """
 
     def length_us(stall: Mapping[str, Any]) -> int:
         return int(stall["end_us"] - stall["start_us"])
@@ -197,9 +200,10 @@ def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[i
     of_partitions = [stall for stall in during if stall["partition"] is not None]
     if of_partitions:
         longest = max(of_partitions, key=length_us)
-        others = len({stall["partition"] for stall in of_partitions}) - 1
+        others = len({(stall.get("topic"), stall["partition"]) for stall in of_partitions}) - 1
         more = f"; {others} other partitions stalled for a second or longer" if others else ""
-        partition, stalled_s = f"{topic}/{longest['partition']}", length_us(longest) / 1e6
+        partition = f"{longest.get('topic') or topic}/{longest['partition']}"
+        stalled_s = length_us(longest) / 1e6
         text = f"first success of {partition} again, after {stalled_s:.3f} s, the longest stall of a partition{more}"
         yield Moment(longest["end_us"], text, who)
 

@@ -101,7 +101,7 @@ def _notes(evidence: Evidence, produced: Row | None, logged: Sequence[Row], deli
     topic = next((row["topic"] for row in (produced, *logged, *delivered) if row and row["topic"]), None)
     for client in evidence.clients:
         times = sum((row["workload"], row["arm"]) == (client.workload, client.arm) for row in delivered)
-        if client.consumes_from == topic and times != 1:
+        if topic in client.consumes_from and times != 1:
             who = labels(evidence)[client.key]
             yield f"{who}: never delivered" if not times else f"{who}: delivered {times} times"
 

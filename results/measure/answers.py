@@ -154,13 +154,11 @@ def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
 def stalls(rows: Iterable[Any]) -> tuple[Stall, ...]:
     """Return the stalls, sorted by side, client, partition (None, the client as a whole, first) and time."""
     all_stalls = [Stall(*[row[field.name] for field in fields(Stall)]) for row in rows]
-    return tuple(
-        sorted(all_stalls, key=lambda stall: (stall.side, stall.client, _order(stall.partition), stall.start_us))
-    )
+    return tuple(sorted(all_stalls, key=lambda stall: (stall.side, stall.client, _order(stall), stall.start_us)))
 
 
-def _order(partition: int | None) -> int:
-    return -1 if partition is None else partition
+def _order(stall: Stall | Outage) -> tuple[int, str]:
+    return -1 if stall.partition is None else stall.partition, stall.topic or ""
 
 
 def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ...]]:
@@ -177,18 +175,19 @@ def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) ->
     due = {(metric.split(".")[0], client, window) for metric, client, window in spread if metric.endswith(".latency")}
     outages = {}
     for side, client, window in sorted(due):
-        durations_us: dict[int | None, list[int]] = defaultdict(list)
+        durations_us: dict[tuple[str | None, int | None], list[int]] = defaultdict(list)
         for stall in stalls:
             if (stall.side, stall.client) == (side, client):
                 out = scene.left_out.get((side, client), ())
                 spans = ((max(stall.start_us, start), min(stall.end_us, end)) for start, end in scene.windows[window])
                 overlaps = [end - start - overlap_us(out, start, end) for start, end in spans if start < end]
-                durations_us[stall.partition] += [us for us in overlaps if us > 0]
-        outages[side, client, window] = tuple(
-            Outage(partition, sum(durations), max(durations), len(durations))
-            for partition, durations in sorted(durations_us.items(), key=lambda item: _order(item[0]))
+                durations_us[stall.topic, stall.partition] += [us for us in overlaps if us > 0]
+        found = [
+            Outage(partition, sum(durations), max(durations), len(durations), topic)
+            for (topic, partition), durations in durations_us.items()
             if durations
-        )
+        ]
+        outages[side, client, window] = tuple(sorted(found, key=_order))
     return outages
 
 

@@ -149,13 +149,17 @@ class Bin:
 
 @dataclass(frozen=True)
 class Stall:
-    """Time in which records waited and no record succeeded; a stall of the client as a whole has no ``partition``."""
+    """Time in which records waited and no record succeeded; a stall of the client as a whole has no ``partition``.
+
+    Without a ``topic`` the partition is that of the client's only topic.
+    """
 
     side: str
     client: str
     partition: int | None
     start_us: int
     end_us: int
+    topic: str | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,7 @@ class Outage:
     total_us: int
     longest_us: int
     n: int
+    topic: str | None = None
 
 
 @dataclass(frozen=True)

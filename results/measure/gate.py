@@ -2,7 +2,8 @@
 
 **Gate.** A block is 2,048 consecutive records of one producer. Each source of rows (the producer, the log, each
 reader's deliveries) gives a fingerprint of the block, which is a count, and the XOR and sum of a salted 64-bit hash of
-every record and its offset; the producer's fingerprint includes only acknowledged records. A block is **clean** if its
+every record and its offset; the producer's fingerprint includes only acknowledged records. A reader of one of several
+topics of a producer gets a part of each block, which is then never clean. A block is **clean** if its
 sequence numbers have no gap and all sources that should have the block give the same fingerprint. In a clean block each
 acknowledged record is in the log exactly once, at the offset that the producer reported, and was delivered once to each
 reader, from that offset; failed records and records in doubt were not written. Rows without ids, rows of unknown
@@ -84,9 +85,9 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, "long", "rows")}
     of_log = of_log.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **absent})
 
-    producers = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
-    readers = dims.readers.select("run", "client", "topic", F.lit(True).alias("expected"))
-    readers_expected = dims.readers.groupBy("run", "topic").agg(F.count("*").alias("readers_expected"))
+    names = (F.col("client").alias("owner"), F.col("readers").alias("readers_expected"))
+    producers = dims.producers.select("run", "producer_id", *names)
+    audiences = dims.audiences.withColumn("expected", F.lit(True))
     produced, logged, delivered = (F.col("op") == op for op in ("produce", "log", "consume"))
     # a producer without offsets (acks=0) is no source for offsets
     without_offsets = produced & (F.col("placed") == 0)
@@ -95,8 +96,8 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     compared = (
         named.unionByName(of_log)
         .join(F.broadcast(producers), ["run", "producer_id"], "left")
-        .join(F.broadcast(readers), ["run", "topic", "client"], "left")
-        .groupBy(*_BLOCK, "topic", "owner")
+        .join(F.broadcast(audiences), ["run", "producer_id", "client"], "left")
+        .groupBy(*_BLOCK, "owner", "readers_expected")
         .agg(
             F.coalesce(F.max(F.when(produced, F.col("n"))), F.lit(0).cast("bigint")).alias("n"),
             (F.min(of_records) == F.max(of_records)).alias("same_records"),
@@ -113,17 +114,16 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
             F.count(F.when(F.col("op").isNull(), True)).alias("strange"),
             F.array_sort(F.collect_set(F.when(F.col("expected"), F.col("client")))).alias("readers"),
         )
-        .join(F.broadcast(readers_expected), ["run", "topic"], "left")
     )
-    n, expected = F.col("n"), F.coalesce(F.col("readers_expected"), F.lit(0))
+    n, expected = F.col("n"), F.col("readers_expected")
     same = F.col("same_records") & F.col("same_places") & (F.col("placed") == n) & (F.col("good") == n)
     gapless = (F.col("long") == F.col("rows")) & (F.col("rows") == n + F.col("failed") + F.col("in_doubt"))
     sent_once = gapless & (F.col("producing") == 1) & (F.col("logging") == 1)
     read_by_all = (F.col("reading") == expected) & (F.size("readers") == expected) & (F.col("strange") == 0)
-    clean = F.lit(False) if exhaustive else F.col("topic").isNotNull() & same & sent_once & read_by_all
+    clean = F.lit(False) if exhaustive else same & sent_once & read_by_all
     return compared.select(
         *(*_BLOCK, F.coalesce(clean, F.lit(False)).alias("clean"), "n", "acked_offsets", *_UNTAKEN),
-        *(F.col("owner").alias("client"), "topic", "readers"),
+        *(F.col("owner").alias("client"), "readers"),
     )
 
 

@@ -115,11 +115,11 @@ class Offsets:
 
     def known_from(self, reader: Client, scene: Scene) -> int | None:
         """Return the first second in which a reader's lag is known; None if its position or the end never is."""
-        topic = reader.consumes_from
-        has_position = any(client == reader.key and place[0] == topic for client, place in self.tops)
-        acked = (rows for (client, place), rows in self.tops.items() if client is None and place[0] == topic)
+        topics = reader.consumes_from
+        has_position = any(client == reader.key and place[0] in topics for client, place in self.tops)
+        acked = (rows for (client, place), rows in self.tops.items() if client is None and place[0] in topics)
         seconds = [second for rows in acked for second, _, _ in rows if second is not None]
-        if topic in self.endless or not has_position or not seconds:
+        if not self.endless.isdisjoint(topics) or not has_position or not seconds:
             return None
         return min(max(0, min(seconds)), seconds_of(scene))
 
@@ -150,7 +150,7 @@ def behind(offsets: Offsets, scene: Scene) -> Iterator[Behind]:
         if offsets.known_from(reader, scene) is None:
             continue
         for (client, place), acked in tops.items():
-            if client is None and place[0] == reader.consumes_from:
+            if client is None and place[0] in reader.consumes_from:
                 delivered = tops.get((reader.key, place), [])
                 late = scene.due_from_us(reader) > 0
                 first = min(low for _, low, _ in (delivered if late and delivered else acked))

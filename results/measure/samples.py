@@ -47,11 +47,11 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
     recorded = rows.select(*_COLUMNS, *always)
     # the first deliveries of suspect records, and their missing deliveries
     readers = dims.readers.select(
-        *("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us"),
+        *("run", F.col("client").alias("reader"), F.col("topics").alias("reads"), "from_us"),
         *(F.col("rack").alias("stands"), "workload", "arm"),
     )
     records = ledger.drop("client").join(F.broadcast(readers), "run")
-    due = acked() & (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
+    due = acked() & F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
     own = F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader")), F.lit(0))
     delivered = records.withColumns({"due": F.coalesce(due, F.lit(False)), "delivery": own})

@@ -197,8 +197,9 @@ class Dims:
     slots                ``run slot segment start_us end_us``, the segments that overlap a slot of one second
     counted_slots        the same, with the segment for which latencies are counted (``Scene.counted_as``)
     segment_windows      ``run segment window start_us end_us``, the interval of the window around the segment
-    readers              ``run client workload arm topic from_us rack``, must get records intended since from_us
-    producers            ``run producer_id client topic lossy``
+    readers              ``run client workload arm topics from_us rack``, must get records intended since from_us
+    producers            ``run producer_id client lossy readers``; ``readers`` is their number, null without topics
+    audiences            ``run producer_id client``, the readers of at least one topic of the producer
     left_out             ``run op workload arm segment earlier_us inside start_us``, suspect time before a segment
     excused              ``run op workload arm kind segment``, samples that do not measure the client
     ends                 ``run judged_from_us end_us``, of runs with phases
@@ -244,7 +245,7 @@ class Dims:
             for run, scene in self._runs()
             for r in scene.readers
         )
-        names = "client string, workload string, arm string, topic string"
+        names = "client string, workload string, arm string, topics array<string>"
         return self.table(rows, f"run int, {names}, from_us bigint, rack string")
 
     @cached_property
@@ -254,9 +255,20 @@ class Dims:
             clients = {client.key: client for client in scene.evidence.clients}
             for number, key in scene.evidence.producers.items():
                 client = clients.get(key)
-                topic, may_lose = (client.produces_to, lossy(scene.evidence, client)) if client else (None, False)
-                rows.append((run, number, key, topic, may_lose))
-        return self.table(rows, "run int, producer_id int, client string, topic string, lossy boolean")
+                readers = sum(reader.reads_from(client) for reader in scene.readers) if client else 0
+                may_lose = client is not None and lossy(scene.evidence, client)
+                rows.append((run, number, key, may_lose, readers if client and client.produces_to else None))
+        return self.table(rows, "run int, producer_id int, client string, lossy boolean, readers int")
+
+    @cached_property
+    def audiences(self) -> DataFrame:
+        rows: list[Row] = []
+        for run, scene in self._runs():
+            clients = {client.key: client for client in scene.evidence.clients}
+            for number, key in scene.evidence.producers.items():
+                producer = clients.get(key)
+                rows += ((run, number, r.key) for r in scene.readers if producer and r.reads_from(producer))
+        return self.table(rows, "run int, producer_id int, client string")
 
     @cached_property
     def excused(self) -> DataFrame:

@@ -17,7 +17,16 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.schema import TABLES
@@ -37,6 +46,7 @@ _TYPES = {
     "double": (DoubleType(), pa.float64()),
     "string": (StringType(), pa.string()),
     "boolean": (BooleanType(), pa.bool_()),
+    "array<string>": (ArrayType(StringType()), pa.list_(pa.string())),
 }
 
 

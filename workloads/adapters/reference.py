@@ -227,7 +227,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                 if error.code != UNKNOWN_MEMBER_ID:
                     raise
                 await asyncio.sleep(_PAUSE_S)  # a member that joined in the meantime commits the offsets
-        begin = self._receiving.begin_at(starts)
+        begin = self._receiving.begin_at({(at.topic, at.partition): offset for at, offset in starts.items()})
         if group is None:
             consumer.assign({TopicPartition(*place): offset for place, offset in begin.items()})
             self._receiving.assigned(self._partitions)

@@ -121,9 +121,9 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     sent = [Fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate")]
     untaken = {"misplaced": "acked_offsets", "in_doubt": "in_doubt", "phantom": "failed"}
     sent += [Fact(rule, "produce", client, F.col(examined), 0) for rule, examined in untaken.items()]
-    readers = dims.readers.select("run", "topic", F.col("client").alias("reader"))
+    audiences = dims.audiences.select("run", "producer_id", F.col("client").alias("reader"))
     read = [Fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
-    of_readers = explode_facts(clean.join(F.broadcast(readers), ["run", "topic"]), read)
+    of_readers = explode_facts(clean.join(F.broadcast(audiences), ["run", "producer_id"]), read)
     return explode_facts(clean, [*sent, Fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
 
 
@@ -145,7 +145,7 @@ def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
         _foreign(LOG_READER, F.col("logged")),
     ]
     reader, deliveries = F.col("reader"), F.col("deliveries")
-    own_topic = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
+    own_topic = F.coalesce(F.array_contains("reads", F.col("topic")), F.lit(False))
     due = acked() & own_topic & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
     missing, unreached = _deliverable() & (deliveries == 0), F.col("unreached")
     due, undelivered = due & ~unreached, missing & ~unreached
@@ -170,7 +170,7 @@ def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[Client, Mapp
 
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
     """Return a row per record and reader, with the number of times that the record was delivered to the reader."""
-    readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
+    readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topics").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
     joined = ledger.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
@@ -183,30 +183,30 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
 def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataFrame:
     """Add the column ``unreached``, true if a reader stopped before it reached a record (event ``drain_incomplete``).
 
-    ``records`` has a row per record of the ledger and reader (columns ``reader`` and ``reads``, the reader's topic).
+    ``records`` has a row per record of the ledger and reader (column ``reader``).
     """
     stops = [
-        (run, client.key, topic, number, position)
+        (run, client.key, f"{topic}/{number}", position)
         for run, evidence in enumerate(dims.evidences)
         for client, line in reader_events(evidence, "drain_incomplete")
         for topic, number, position, _ in line["positions"]
     ]
     if not stops:
         return records.withColumn("unreached", F.lit(False))
-    key = ("run", "reader", "reads")
-    table = dims.table(stops, "run int, reader string, reads string, number int, position bigint")
-    by_number = table.groupBy(*key, "number").agg(F.max("position").alias("position"))
-    entries = F.map_from_entries(F.collect_list(F.struct("number", "position"))).alias("positions")
-    stopped = records.join(F.broadcast(by_number.groupBy(*key).agg(entries)), list(key), "left")
+    key = ("run", "reader")
+    table = dims.table(stops, "run int, reader string, stop string, position bigint")
+    by_place = table.groupBy(*key, "stop").agg(F.max("position").alias("position"))
+    entries = F.map_from_entries(F.collect_list(F.struct("stop", "position"))).alias("positions")
+    stopped = records.join(F.broadcast(by_place.groupBy(*key).agg(entries)), list(key), "left")
     # the place in the log; for a record that is not in the log, the acknowledged place
     place = F.get("placed", F.lit(0))
-    number, offset = (F.coalesce(place[name], F.col(name)) for name in ("partition", "offset"))
-    beyond = undelivered & (offset >= F.try_element_at("positions", number))
+    topic, number, offset = (F.coalesce(place[name], F.col(name)) for name in ("topic", "partition", "offset"))
+    beyond = undelivered & (offset >= F.try_element_at("positions", F.concat(topic, F.lit("/"), number)))
     return stopped.withColumn("unreached", F.coalesce(beyond, F.lit(False))).drop("positions")
 
 
 def _deliverable() -> Column:
-    meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
+    meant = F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
     readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
     return acked() & F.coalesce(meant, F.lit(False)) & readable
 

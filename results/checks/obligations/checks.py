@@ -91,7 +91,7 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
 
 
 def _overlaps(lane: Lane, stall: Stall, left_out: tuple[Interval, ...] = ()) -> list[_Overlap]:
-    overlaps = (_Overlap(stall, span, left_out) for span in lane.of(stall.partition) if span.required)
+    overlaps = (_Overlap(stall, span, left_out) for span in lane.of(stall.partition, stall.topic) if span.required)
     return [overlap for overlap in overlaps if overlap.within_us > 0]
 
 
@@ -101,7 +101,8 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
         texts.append("no stall within that time")
     else:
         stall, span = worst.stall, worst.span
-        where = "the client as a whole" if stall.partition is None else f"{lane.topic}/{stall.partition}"
+        topic = stall.topic or lane.topics[0]
+        where = "the client as a whole" if stall.partition is None else f"{topic}/{stall.partition}"
         lasted_s, start_s, end_s, allowed_s = (
             us / 1e6 for us in (worst.within_us, stall.start_us, stall.end_us, span.patience_us)
         )
@@ -110,7 +111,8 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
             f"(from {start_s:.1f} to {end_s:.1f} s; {allowed_s:g} s are allowed: {span.why})"
         )
     # a stall while no progress was required, and failures, are only reported
-    reasons = ((stall, _excuse(lane.of(stall.partition), stall)) for stall in stalls if not _overlaps(lane, stall))
+    idle = [stall for stall in stalls if not _overlaps(lane, stall)]
+    reasons = ((stall, _excuse(lane.of(stall.partition, stall.topic), stall)) for stall in idle)
     permitted = [(stall, excuse) for stall, excuse in reasons if excuse]
     if permitted:
         longest, reason = max(permitted, key=lambda pair: pair[0].end_us - pair[0].start_us)

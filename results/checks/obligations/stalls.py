@@ -46,13 +46,18 @@ class Lane:
 
     client: Client
     side: Side
-    topic: str
+    topics: tuple[str, ...]
     whole: tuple[Span, ...]
-    partitions: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
+    partitions: Mapping[tuple[str, int], tuple[Span, ...]] = field(default_factory=dict)
 
-    def of(self, partition: int | None) -> tuple[Span, ...]:
-        """Return the time spans of ``partition``; if None or unknown, those of the client as a whole."""
-        return self.whole if partition is None else self.partitions.get(partition, self.whole)
+    def of(self, partition: int | None, topic: str | None = None) -> tuple[Span, ...]:
+        """Return the time spans of a partition; if None or unknown, those of the client as a whole.
+
+        Without a topic it is a partition of the client's only topic.
+        """
+        if partition is None:
+            return self.whole
+        return self.partitions.get((topic or self.topics[0], partition), self.whole)
 
     @property
     def required_us(self) -> int:
@@ -74,8 +79,8 @@ def lanes(evidence: Evidence) -> list[Lane]:
     scene = Scene.of(terrain, settings_of(evidence), harms_of(evidence, judged[-1][1]))
     workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     result = []
-    sides = [(owner, side, topic) for owner in evidence.clients for side, topic in owner.topics.items()]
-    for owner, side, topic in sides:
+    sides = [(owner, side, topics) for owner in evidence.clients for side, topics in owner.topics.items()]
+    for owner, side, topics in sides:
         workload: Mapping[str, Any] = workloads.get(owner.workload, {})
         arm: Mapping[str, Any] = (workload.get("arms") or {}).get(owner.arm) or {}
         options = workload.get(side) or {}
@@ -89,20 +94,20 @@ def lanes(evidence: Evidence) -> list[Lane]:
         racks = tuple(dict.fromkeys(options.get("racks") or [str(options.get("rack"))]))
         post = Post(workers, racks, waits, frozenset(reserve))
         if side == "commit":
-            result.append(Lane(owner, side, topic, spans(post, central, scene, from_us, to_us)))
+            result.append(Lane(owner, side, topics, spans(post, central, scene, from_us, to_us)))
             continue
-        seats = seats_of(evidence, terrain, topic)
+        seats = {seat: numbers for topic in topics for seat, numbers in seats_of(evidence, terrain, topic).items()}
         whole = spans(post, [*seats, *central], scene, from_us, to_us)
         by_seat = {seat: spans(post, [seat, *central], scene, from_us, to_us) for seat in seats}
-        by_partition = {number: by_seat[seat] for seat, numbers in seats.items() for number in numbers}
-        result.append(Lane(owner, side, topic, whole, by_partition))
+        by_partition = {(seat.topic, number): by_seat[seat] for seat, numbers in seats.items() for number in numbers}
+        result.append(Lane(owner, side, topics, whole, by_partition))
     return result
 
 
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000
-_WHO = ("run", "side", "client", "partition")
-_LANE = ("run", "client_hash", "partition")
+_WHO = ("run", "side", "client", "topic", "partition")
+_LANE = ("run", "client_hash", "topic_hash", "partition")
 _RECORD = ("run", "producer_id", "seq")
 _CHUNK = 64
 
@@ -115,9 +120,12 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("due"), F.col("intended_us"))
+    placed = (F.col("op") != "commit") & F.col("partition").isNotNull()
     return judged.select(
         *("run", F.col("op").alias("side"), hash_of(*CLIENT_COLUMNS).alias("client_hash"), client().alias("client")),
-        F.when(F.col("op") != "commit", F.col("partition")).alias("partition"),
+        F.when(placed, F.col("topic")).alias("topic"),
+        F.when(placed, hash_of("topic")).alias("topic_hash"),
+        F.when(placed, F.col("partition")).alias("partition"),
         *("producer_id", "seq", wanted.alias("wanted_us"), F.coalesce("done_us", "end_us").alias("done_us")),
         ok().alias("ok"),
     )
@@ -127,7 +135,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
     """Aggregate the waits of records by time slots of ``slot_us``; ``delivered`` is True for consumed records."""
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
-    return waits.groupBy("run", "client_hash", delivered, "partition", slot).agg(
+    return waits.groupBy("run", "client_hash", delivered, "topic_hash", "partition", slot).agg(
         F.min(good).alias("first_us"),
         F.max(good).alias("last_us"),
         F.min("wanted_us").alias("wanted_us"),
@@ -137,11 +145,13 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
 
 
 def _in_lanes(rows: DataFrame) -> DataFrame:
-    """Repeat each produced record with ``partition`` null (the client as a whole); set null for each commit."""
+    """Repeat each produced record without a partition (for the client as a whole); a commit has none."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
     lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
-    return rows.where("side <> 'consume' or partition is not null").withColumn("partition", F.explode(lanes))
+    exploded = rows.where("side <> 'consume' or partition is not null").withColumn("partition", F.explode(lanes))
+    own = F.col("partition").isNotNull()
+    return exploded.withColumns({name: F.when(own, F.col(name)) for name in ("topic", "topic_hash")})
 
 
 def during(waits: DataFrame, silences: DataFrame, slot_us: int) -> DataFrame:
@@ -187,7 +197,7 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
 
 
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
-    """Return ``run side client partition start_us end_us`` of each stall that lasted at least ``at_least_us``."""
+    """Return ``run side client topic partition start_us end_us`` of each stall of at least ``at_least_us``."""
     silence = (*_WHO, "since_us", "until_us")
     # in descending order, because Spark recomputes frames that reach forwards for every row
     onwards = Window.partitionBy(*silence).orderBy(F.col("done_us").desc())
@@ -215,12 +225,13 @@ def _failed() -> Column:
 
 
 SILENCES = (
-    "run int, client_hash bigint, delivered boolean, partition int, since_us bigint, until_us bigint, slot bigint"
+    "run int, client_hash bigint, delivered boolean, topic_hash bigint, partition int, since_us bigint, "
+    "until_us bigint, slot bigint"
 )
-Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None]
+Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None, int | None]
 SLOTS_MAX = 200_000
 
-_SLOT_LANE = ("run", "client_hash", "delivered", "partition")
+_SLOT_LANE = ("run", "client_hash", "delivered", "topic_hash", "partition")
 _COUNTED = (("first_us", "min"), ("last_us", "max"), ("wanted_us", "min"), ("done_us", "max"))
 _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -233,7 +244,7 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     by, counted = ["run", "client_hash", "delivered", "slot"], dict(_COUNTED)
     whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
     whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])
-    part = slots.filter(pc.field("partition").is_valid()).select([*by, "partition", *counted])
+    part = slots.filter(pc.field("partition").is_valid()).select([*by, "topic_hash", "partition", *counted])
     unsorted = pa.concat_tables([part, whole], promote_options="default")
     rows = unsorted.sort_by([(name, "ascending") for name in (*_SLOT_LANE, "slot")])
     starts = firsts(longs(rows[name], _NONE) for name in _SLOT_LANE)
@@ -251,8 +262,8 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     over_us = np.maximum.reduceat(longs(rows["done_us"]), starts)[lane_of]
     start_us, end_us = np.where(since_us == _NONE, begun_us, since_us), np.where(until_us == _NONE, over_us, until_us)
     for at in np.flatnonzero((start_us != _NEVER) & (end_us - start_us >= at_least_us)).tolist():
-        run, owner, delivered, partition = (rows[name][starts[lane_of[at]]].as_py() for name in _SLOT_LANE)
-        yield run, owner, delivered, partition, _or_none(since_us[at]), _or_none(until_us[at])
+        run, owner, delivered, topic, partition = (rows[name][starts[lane_of[at]]].as_py() for name in _SLOT_LANE)
+        yield run, owner, delivered, topic, partition, _or_none(since_us[at]), _or_none(until_us[at])
 
 
 def _or_none(value: np.int64) -> int | None:

@@ -7,7 +7,7 @@ no partition) form a separate reading, ``unknown``.
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -143,8 +143,9 @@ def _stalls(
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
     if outages is None or not latencies.n:
         return [Reading(0)]
-    topic = client.topics.get(side)
-    totals_us = {f"{topic}/{outage.partition}": outage.total_us for outage in outages if outage.partition is not None}
+    topics = client.topics.get(side, ())
+    named = [(outage, outage.topic or topics[0]) for outage in outages if outage.partition is not None]
+    totals_us = {f"{topic}/{outage.partition}": outage.total_us for outage, topic in named}
     whole_us = max((outage.total_us for outage in outages if outage.partition is None), default=0)
     if each is None:
         failed = latencies.n if latencies.censored == latencies.n else 0
@@ -152,7 +153,7 @@ def _stalls(
     (cut,) = cuts(selection, each)
     values = {part.subject: part.values for part in facts.slices(cut, client.key)}
     result = []
-    for name in dict.fromkeys([*partitions(evidence, topic), *totals_us]):
+    for name in dict.fromkeys([*partitions(evidence, topics), *totals_us]):
         # a record of unknown partition may belong to any
         parts = [values[subject] for subject in (name, UNKNOWN) if subject in values]
         n, failed = sum(part.n for part in parts), sum(part.censored for part in parts)
@@ -208,7 +209,7 @@ def _unobserved(
     # racks, brokers and epochs come and go with the leaders, so only partitions and producers are expected
     expected: Iterable[str] = () if each else ("",)
     if each == "partition":
-        expected = partitions(evidence, client.topics.get(selection.about.side))
+        expected = partitions(evidence, client.topics.get(selection.about.side, ()))
     elif each == "producer" and selection.about.side == "produce":
         expected = [f"producer={number}" for number, key in evidence.producers.items() if key == client.key]
     present = {(reading.subject, reading.start_us) for reading in observed}
@@ -229,7 +230,7 @@ def _slot_starts(selection: Selection, spans: Sequence[Interval]) -> list[int | 
     return [at_us for start, end in spans for at_us in range(start, end - every_us + 1, every_us)]
 
 
-def partitions(evidence: Evidence, topic: str | None) -> list[str]:
-    """Return the names ``orders/0``, ``orders/1`` … of a topic's partitions, as recorded by the run."""
-    topics = (recorded for recorded in evidence.run.get("topics", ()) if recorded.get("name") == topic)
-    return [f"{topic}/{number}" for recorded in topics for number in range(recorded.get("partitions", 0))]
+def partitions(evidence: Evidence, topics: Collection[str]) -> list[str]:
+    """Return the names ``orders/0``, ``orders/1`` … of the topics' partitions, as recorded by the run."""
+    recorded = [row for row in evidence.run.get("topics", ()) if row.get("name") in topics]
+    return [f"{row['name']}/{number}" for row in recorded for number in range(row.get("partitions", 0))]

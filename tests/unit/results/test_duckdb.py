@@ -67,9 +67,9 @@ class Oracle:
             took = f"case when status = 'ok' then done_us - {since} end"
             return f"select {client} as client, intended_us, {took} as us from outcomes where op = 'produce'"
         readers = " union all ".join(
-            f"select '{one.key}' as reader, '{one.consumes_from}' as topic"
+            f"select '{one.key}' as reader, '{topic}' as topic"
             for one in self._evidence.clients
-            if one.consumes_from
+            for topic in one.consumes_from
         )
         return f"""
             select reader as client, sent.intended_us, first_us - sent.intended_us as us

@@ -121,7 +121,7 @@ def _cut_short(home: Path) -> Evidence:
 
 def _idle(good: Evidence) -> Evidence:
     """The plan only consumes, from an empty topic."""
-    clients = tuple(replace(client, produces_to=None, consumes_from="other") for client in good.clients)
+    clients = tuple(replace(client, produces_to=(), consumes_from=("other",)) for client in good.clients)
     parts = dict.fromkeys(good.parquet, ())
     return replace(good, clients=clients, parquet=parts, objectives=(), run={**good.run, "run_id": "idle"})
 

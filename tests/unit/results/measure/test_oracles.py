@@ -57,7 +57,7 @@ def small_tables(spark: "SparkSession", *phases: tuple[str, str | None, int, int
     """Return the small tables of a run of which only the phases matter, with clients ``w/c0 w/c1 ...`` of a topic."""
     cut = tuple(Phase(*one) for one in phases)
     told = tuple(
-        Client("w", f"c{number}", "t", "t", acks_all=True, acks="all", idempotent=True, from_latest=False)
+        Client("w", f"c{number}", ("t",), ("t",), acks_all=True, acks="all", idempotent=True, from_latest=False)
         for number in range(clients)
     )
     evidence = SimpleNamespace(

@@ -1,11 +1,20 @@
 """Defects of consumer groups with several members."""
 
 from functools import partial
+from typing import Any
 
 from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted import catalogue
 from aftershock.tests.unit.results.planted.world import Run
-from aftershock.tests.unit.results.planted.worlds import LEFT_US, TAKEN_US, consumer, group_event, members_run
+from aftershock.tests.unit.results.planted.worlds import (
+    LEFT_US,
+    TAKEN_US,
+    consumer,
+    group_event,
+    members_run,
+    shared_run,
+    topics_run,
+)
 
 defect = partial(catalogue.defect, base=members_run)
 BEFORE_US = LEFT_US - S
@@ -111,3 +120,89 @@ def rebalanced_again(run: Run) -> None:
         group_event(at_us, "revoked", "patient", 3, 2, 5),
         group_event(at_us + 1, "assigned", "patient", 1, 2, 5),
     ]
+
+
+def _read(run: Run, topic: str, arm: str) -> Any:
+    """Return the deliveries of a topic to an arm."""
+    rows = run.frames["consume"]
+    return rows[(rows["arm"] == arm) & (rows["topic"] == topic)]
+
+
+@defect("two topics: a record of the second that is not delivered", fails=("integrity/lost",), base=topics_run)
+def second_topic_not_delivered(run: Run) -> None:
+    run.drop("consume", _read(run, "returns", "baseline").index[100])
+
+
+@defect(
+    "two topics: an acknowledged record of the second that is not in the log",
+    fails=("integrity/lost",),
+    says="0 records are in the log and not delivered, and 1 are not in the log",
+    base=topics_run,
+)
+def second_topic_not_logged(run: Run) -> None:
+    row = run.get("consume", _read(run, "returns", "baseline").index[100])
+    run.lose(row["producer_id"], row["seq"], logged=False)
+
+
+@defect(
+    "two topics: a partition of the second assigned to a second member while the first has it",
+    fails=("integrity/co_owned", "slo/rebalance.duration"),
+    base=topics_run,
+)
+def second_topic_assigned_twice(run: Run) -> None:
+    run.documents["events"].append(group_event(BEFORE_US, "assigned", "patient", 1, 0, topic="returns"))
+
+
+@defect(
+    "two topics: a member that delivers from a partition of the second that it has given up",
+    fails=("integrity/stale_assignment", "integrity/co_owned", "integrity/skipped"),
+    base=topics_run,
+)
+def second_topic_delivered_what_was_given_up(run: Run) -> None:
+    read = _read(run, "returns", "patient")
+    some = read[(read["partition"] == 0) & (read["done_us"] > TAKEN_US + S)].head(1)
+    run.add("consume", *some.assign(worker=consumer("patient", 2)).to_dict("records"))
+
+
+@defect(
+    "two topics: commits of partitions with the same number by their owners: no alarm",
+    base=topics_run,
+)
+def commits_of_the_same_number(run: Run) -> None:
+    for topic, member in (("orders", 1), ("returns", 2)):
+        run.documents["events"].append(_commit_of(run, topic, member))
+
+
+@defect(
+    "two topics: a commit of a partition by the member that has the same number of the other topic",
+    fails=("integrity/fenced",),
+    base=topics_run,
+)
+def commits_of_the_other_topic(run: Run) -> None:
+    run.documents["events"].append(_commit_of(run, "returns", 1))
+
+
+def _commit_of(run: Run, topic: str, number: int) -> dict[str, object]:
+    """Return a member's commit of what the patient's group has read of partition 0 before its second member leaves."""
+    read = _read(run, topic, "patient")
+    offset = int(read[(read["partition"] == 0) & (read["done_us"] < BEFORE_US)]["offset"].max()) + 1
+    line = group_event(BEFORE_US + 1_000, "committed", "patient", number) | {"took_us": 1_000}
+    return line | {"offsets": [[topic, 0, offset]]}
+
+
+@defect(
+    "two workloads in one group: a record that its reader does not get",
+    fails=("integrity/lost",),
+    base=shared_run,
+)
+def lost_in_a_shared_group(run: Run) -> None:
+    run.drop("consume", _read(run, "returns", "baseline").index[100])
+
+
+@defect(
+    "two workloads in one group: a partition assigned to members of both",
+    fails=("integrity/co_owned",),
+    base=shared_run,
+)
+def assigned_to_both_workloads(run: Run) -> None:
+    run.documents["events"].append(group_event(BEFORE_US, "assigned", "patient", 3, 0, workload="returns"))

@@ -54,25 +54,33 @@ LEFT_US, TAKEN_US = 12 * S, 12_200_000
 """When the patient's second member gives its partitions up, and when the other members get them."""
 
 
-def consumer(arm: str, number: int) -> str:
-    return f"orders-{arm}-consume-{number}"
+def consumer(arm: str, number: int, workload: str = "orders") -> str:
+    return f"{workload}-{arm}-consume-{number}"
 
 
-def group_event(at_us: int, name: str, arm: str, number: int, *partitions: int) -> dict[str, Any]:
+def group_event(
+    at_us: int, name: str, arm: str, number: int, *partitions: int, topic: str = "orders", workload: str = "orders"
+) -> dict[str, Any]:
     """Return an event of a group's member about partitions."""
-    line = {"event": name, "workload": "orders", "arm": arm, "op": "consume", "worker": consumer(arm, number)}
-    return line | {"t_us": at_us, "partitions": [["orders", partition] for partition in partitions]}
+    line = {"event": name, "workload": workload, "arm": arm, "op": "consume", "worker": consumer(arm, number, workload)}
+    return line | {"t_us": at_us, "partitions": [[topic, partition] for partition in partitions]}
 
 
 @cache
 def members_run() -> Run:
     """Return a run with groups of three members; the patient's second member leaves, and the others take over."""
     run = good_run().copy("members")
+    _group(run, {number: number % MEMBERS + 1 for number in range(PARTITIONS)}, {1: 1, 4: 3})
+    return run
+
+
+def _group(run: Run, owners: dict[int, int], taken: dict[int, int]) -> None:
+    """Let members read: ``owners`` by partition, and of those that the patient's second member gives up, the next."""
     run.documents["timeline"]["workloads"][0]["consume"] |= {"group": "readers", "members": MEMBERS}
     rows = run.frames["consume"]
-    owner = rows["partition"].astype(int) % MEMBERS + 1
+    owner = rows["partition"].map(owners).astype(int)
     moved = (rows["arm"] == "patient") & (owner == 2) & (rows["done_us"] > LEFT_US)
-    owner = owner.where(~moved, 1 + 2 * (rows["partition"].astype(int) // MEMBERS))
+    owner = owner.where(~moved, rows["partition"].map(taken).fillna(0).astype(int))
     # what is due in between waits for the new owner
     waits = moved & (rows["done_us"] < TAKEN_US)
     done_us = rows["done_us"].where(~waits, TAKEN_US + rows["offset"])
@@ -80,9 +88,10 @@ def members_run() -> Run:
     run.frames["consume"] = rows.assign(group="readers-" + rows["arm"], worker=worker, done_us=done_us)
     events = [line for line in run.documents["events"] if line["event"] != "assigned"]
     for arm in ("baseline", "patient"):
-        events += [group_event(0, "assigned", arm, number + 1, number, number + MEMBERS) for number in range(MEMBERS)]
-    events += [group_event(LEFT_US, "revoked", "patient", 2, 1, 4)]
-    events += [group_event(TAKEN_US, "assigned", "patient", 1, 1), group_event(TAKEN_US, "assigned", "patient", 3, 4)]
+        by_member = {member: [p for p, of in owners.items() if of == member] for member in range(1, MEMBERS + 1)}
+        events += [group_event(0, "assigned", arm, member, *numbers) for member, numbers in by_member.items()]
+    events.append(group_event(LEFT_US, "revoked", "patient", 2, *taken))
+    events += [group_event(TAKEN_US, "assigned", "patient", member, number) for number, member in taken.items()]
     run.documents["events"] = events
     run.slos(
         "rebalance.count <= 1 for patient",
@@ -94,6 +103,58 @@ def members_run() -> Run:
         "consume.lag max <= 30 records for patient for each member",
         "consume.freshness max <= 3s for patient for each member",
     )
+
+
+ORDERS = 3
+"""Partitions of `orders` in the runs with two topics; the others are `returns`, with other owners at each number."""
+
+
+@cache
+def topics_run() -> Run:
+    """Return a run whose groups read two topics; partition 0 of the second topic changes hands."""
+    run = good_run().copy("topics")
+    _group(run, {0: 1, 1: 2, 2: 3, 3: 2, 4: 3, 5: 1}, {1: 1, 3: 3})
+    documents = run.documents
+    for name in ("produce", "consume", "log"):
+        rows = run.frames[name]
+        second = rows["partition"] >= ORDERS
+        named = {"topic": rows["topic"].mask(second, "returns"), "topic_id": rows["topic_id"].mask(second, "t2")}
+        run.frames[name] = rows.assign(partition=rows["partition"] % ORDERS, **named)
+    for line in documents["events"]:
+        line["partitions"] = [[("orders", "returns")[n // ORDERS], n % ORDERS] for _, n in line["partitions"]]
+    documents["run"]["topics"] = [
+        {"name": "orders", "topic_id": "t1", "partitions": ORDERS},
+        {"name": "returns", "topic_id": "t2", "partitions": ORDERS},
+    ]
+    (topic,) = documents["timeline"]["topics"]
+    documents["timeline"]["topics"] = [topic | {"name": name, "partitions": ORDERS} for name in ("orders", "returns")]
+    for side in ("produce", "consume"):
+        documents["timeline"]["workloads"][0][side]["topics"] = ["orders", "returns"]
+    return run
+
+
+@cache
+def shared_run() -> Run:
+    """Return a run in which two workloads are in one group: `orders` reads one topic, `returns` the other."""
+    run = topics_run().copy("shared")
+    documents, rows = run.documents, run.frames["consume"]
+    second = rows["topic"] == "returns"
+    worker = rows["worker"].str.replace("orders-", "returns-", regex=False)
+    named = {"workload": rows["workload"].mask(second, "returns"), "worker": rows["worker"].mask(second, worker)}
+    run.frames["consume"] = rows.assign(**named)
+    events = []
+    for line in documents["events"]:
+        for name in ("orders", "returns"):
+            own = [place for place in line["partitions"] if place[0] == name]
+            worker_name = line["worker"].replace("orders-", f"{name}-")
+            if own:
+                events.append(line | {"workload": name, "worker": worker_name, "partitions": own})
+    documents["events"] = events
+    (load,) = documents["timeline"]["workloads"]
+    consume = {key: value for key, value in load["consume"].items() if key != "topics"}
+    reading = {"name": "returns", "produce": None, "arms": load["arms"], "consume": consume | {"topic": "returns"}}
+    documents["timeline"]["workloads"] = [load | {"consume": consume}, reading]
+    documents["run"]["values_compared"] += ["returns/baseline", "returns/patient"]
     return run
 
 

@@ -128,7 +128,7 @@ class Play:
             },
             clients=(
                 Client(
-                    *("w", "base", "orders", "orders", True, "all", True, False, "a", "a"),
+                    *("w", "base", ("orders",), ("orders",), True, "all", True, False, "a", "a"),
                     members=self.members + self.reserve,
                 ),
             ),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from pyspark.sql import functions as F
 
 from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, Status
 from aftershock.results.checks.obligations.checks import obligation_checks
@@ -24,19 +25,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SHAPE = "run int, side string, client string, partition int, wanted_us bigint, done_us bigint, ok boolean"
+SHAPE = "run int, side string, client string, topic string, partition int, wanted_us bigint, done_us bigint, ok boolean"
 Wait = tuple[int, int, bool]
 
 
 def stalls_of(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
-    """Return the stalls of these waits as text: ``client partition start end``."""
-    waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
-    waits = waits.withColumn("client_hash", hash_of("side", "client"))
+    """Return the stalls of these waits as text: ``client place start end``; a place is a partition, or with a topic."""
+    placed = [(*row[:2], *(row[2] if isinstance(row[2], tuple) else ("t", row[2])), *row[3:]) for row in rows]
+    waits = spark.createDataFrame([(0, *row) for row in placed], SHAPE)
+    hashes = {
+        "client_hash": hash_of("side", "client"),
+        "topic_hash": F.when(F.col("topic").isNotNull(), hash_of("topic")),
+    }
+    waits = waits.withColumns(hashes)
     silent = list(silences(slots(waits, at_least).toArrow(), at_least))
     ends = [done for *_, done, _ in rows]
     slot_us, by_slot = in_slots(silent, min(ends), max(ends), at_least)
     seen = stalls(during(waits, small(spark, by_slot, SILENCES), slot_us), at_least).collect()
-    told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
+    told = []
+    for row in seen:
+        place = row["partition"] if row["topic"] in (None, "t") else (row["topic"], row["partition"])
+        told.append((row["client"], place, row["start_us"], row["end_us"]))
     return sorted(told, key=lambda one: one[2:])
 
 
@@ -84,6 +93,14 @@ def test_a_client_stalls_only_if_all_its_partitions_stall(spark: "SparkSession")
     assert [(10, 5000), (5010, 9000)] == [one[2:] for one in told if one[1] == 0]
 
 
+def test_partitions_of_two_topics_stall_separately(spark: "SparkSession") -> None:
+    """Partition 0 of one topic makes progress, while a record waits in partition 0 of the other."""
+    rows = [("consume", "c", ("t", 0), at - 10, at, True) for at in range(10, 9000, 500)]
+    rows += [("consume", "c", ("other", 0), 0, 10, True), ("consume", "c", ("other", 0), 20, 8000, True)]
+
+    assert [("c", ("other", 0), 20, 8000)] == stalls_of(spark, rows, 2000)
+
+
 def test_an_idle_client_never_stalls(spark: "SparkSession") -> None:
     """A minute without records between two successes is no stall; a minute in which one record waits is one stall."""
     idle = [("consume", "idle", 0, 0, 10, True), ("consume", "idle", 0, 60_000, 60_010, True)]
@@ -106,7 +123,16 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
     told = [(op, seq, from_ms * 1000, done_ms * 1000, status) for op, seq, from_ms, done_ms, status in rows]
     shape = "op string, seq bigint, intended_us bigint, done_us bigint, status string"
     samples = spark.createDataFrame(told, shape).selectExpr(
-        *("0 as run", "'w' as workload", "'a' as arm", "0 as producer_id", "0 as partition", "true as due", "*")
+        *(
+            "0 as run",
+            "'w' as workload",
+            "'a' as arm",
+            "0 as producer_id",
+            "'t' as topic",
+            "0 as partition",
+            "true as due",
+            "*",
+        )
     )
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
     twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)

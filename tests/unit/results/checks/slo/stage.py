@@ -26,7 +26,7 @@ PARTITIONS = 3
 
 
 def client(arm: str, workload: str = "orders") -> Client:
-    return Client(workload, arm, "orders", "orders", True, "all", True, False, commits_to="orders")
+    return Client(workload, arm, ("orders",), ("orders",), True, "all", True, False, commits_to="orders")
 
 
 def latencies(n: int, value_us: int | None, q: float = 0.99, **more: Any) -> Distribution:
