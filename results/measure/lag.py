@@ -232,7 +232,7 @@ def lags(behind: Iterable[tuple[Behind, Longs]], offsets: Offsets, scene: Scene,
         first = offsets.known_from(reader, scene)
         if first is None:
             continue
-        places = [place for client, place in offsets.tops if client is None and place[0] == reader.consumes_from]
+        places = [place for client, place in offsets.tops if client is None and place[0] in reader.consumes_from]
         owners = owned(scene, reader, places) if with_members else {}
         for place in places:
             spans = [(clients[reader.key], first, seconds)]
