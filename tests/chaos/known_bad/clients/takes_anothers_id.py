@@ -4,10 +4,11 @@ Two pods with one `group.instance.id` do the same, since their supervisor restar
 each takes the partitions of the other, which goes on until its next commit or heartbeat.
 """
 
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError
 
 from aftershock.tests.chaos.known_bad.catalogue import OF_TWO_OWNERS, KnownBad, put
 from aftershock.workloads.adapters.confluent import ConfluentConsumer
+from aftershock.workloads.adapters.confluent_settings import consumer_config
 from aftershock.workloads.load.schedule import US_PER_S
 
 STOOD_STILL_US = 2 * US_PER_S
@@ -27,9 +28,10 @@ def plant() -> None:
         if stood_still or getattr(self, "_is_fenced", False):
             self._is_fenced = False
             first = f"{self._assignment.instance_id.rpartition('-')[0]}-1"
-            assignment = self._assignment.model_copy(update={"instance_id": first})
-            self.close()
-            self.__init__(assignment, self._clock, self._events)
+            self._assignment = self._assignment.model_copy(update={"instance_id": first})
+            self._consumer.close()
+            config = consumer_config(self._assignment) | self._callbacks | {"on_commit": self._on_commit}
+            self._consumer = Consumer(config)
             self.prepare()
         step(self, wait_us)
 
