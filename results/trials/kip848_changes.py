@@ -9,8 +9,9 @@ dead. A fault that was not witnessed or met no traffic is no change.
 
 The **owner** of a partition is the member that was assigned it last. A partition is **kept** in a change if its owner
 is the same before and after and nobody else was its owner meanwhile, also if the owner gave it up meanwhile, as in the
-eager protocol. All others, and those of the member that left or died, have **moved**. While the coordinator is dead,
-partitions that the same broker led are left out, because every client has to wait for their new leaders.
+eager protocol. All others, and those of the member that left or died, have **moved**. Partitions of a member that is
+**busy** (a fault stops its process) are left out, because it delivers nothing under any protocol. While the coordinator
+is dead, partitions that the same broker led are left out, because every client has to wait for their new leaders.
 
 The **silence** of a partition is the longest time in which a record was due and the group delivered none, so it does
 not depend on how far apart the records are. A record is due from its intended time on, or from the delivery of the
@@ -125,13 +126,17 @@ def ownership(part: Part, protocol: str) -> list[Event]:
 
 @dataclass(frozen=True)
 class Change:
-    """Change of a group; ``clients`` are the members that left or died, ``brokers`` the nodes that did."""
+    """Change of a group; ``clients`` are the members that left or died, ``brokers`` the nodes that did.
+
+    ``busy`` are members that a fault stopped meanwhile, and let go on.
+    """
 
     kind: str
     block: int
     span: Slice
     clients: frozenset[str]
     brokers: frozenset[int]
+    busy: frozenset[str] = frozenset()
 
 
 def changes(part: Part, protocol: str) -> Iterator[Change]:
@@ -153,15 +158,26 @@ def changes(part: Part, protocol: str) -> Iterator[Change]:
         start_us, healing_us = row["start_us"], healing[row["fault"]]
         next_us = min((other["start_us"] for other in windows if other["start_us"] > healing_us), default=last_us)
         away, block = targets.get(row["fault"], (frozenset(), frozenset())), row["block"]
+        until_healing, until_next = Slice(start_us, healing_us), Slice(start_us, next_us)
+
+        def busy(span: Slice) -> frozenset[str]:
+            return frozenset(
+                client
+                for other in windows
+                if other["entry"].startswith("busy-") and other["fault"] in targets
+                if other["start_us"] < span.end_us and other["end_us"] > span.start_us
+                for client in targets[other["fault"]][0]
+            )
+
         if name == "left":
-            yield Change(LEAVES, block, Slice(start_us, healing_us), *away)
+            yield Change(LEAVES, block, until_healing, *away, busy(until_healing))
             yield Change(JOINS, block, Slice(healing_us, next_us), *away)
         elif name == "died":
-            yield Change(DIES, block, Slice(start_us, healing_us), *away)
+            yield Change(DIES, block, until_healing, *away)
         elif name.startswith("rolled-"):
-            yield Change(RESTARTS, int(name.removeprefix("rolled-")), Slice(start_us, next_us), *away)
+            yield Change(RESTARTS, int(name.removeprefix("rolled-")), until_next, *away, busy(until_next))
         elif row["entry"] == COORDINATOR:
-            yield Change(COORDINATOR, block, Slice(start_us, healing_us), *away)
+            yield Change(COORDINATOR, block, until_healing, *away)
 
 
 @dataclass(frozen=True)
@@ -193,6 +209,7 @@ def observe(part: Part, protocol: str) -> list[Observed]:
         taken = {place for place, owner in before.items() for event in during if took(event, place, owner)}
         silences_s, alone_s = ours.silences_s(span), alone.silences_s(span)
         left_out = led_by(part, change.brokers, span.start_us) if change.kind == COORDINATOR else set[Place]()
+        left_out |= {place for place, owner in before.items() if owner in change.busy}
         places = before.keys() & silences_s.keys() - left_out
         kept = {p for p in places if before[p] == after[p] and before[p] not in change.clients} - taken
         given_up = {place for event in during if event.event != "assigned" for place in event.places if place in kept}

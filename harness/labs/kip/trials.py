@@ -302,8 +302,8 @@ _CLASSIC = (
     "workloads.consumer.consume.protocol=classic",
     "workloads.consumer.consume.assignor=range",
     # in groups of the classic protocol the client sets what brokers set otherwise
-    "workloads.consumer.arms.members.settings.session.timeout.ms=6000",
-    "workloads.consumer.arms.members.settings.heartbeat.interval.ms=1000",
+    "workloads.consumer.arms.members.settings.session.timeout.ms=9000",
+    "workloads.consumer.arms.members.settings.heartbeat.interval.ms=3000",
 )
 
 

@@ -1,6 +1,7 @@
 """Made runs of KIP-848's trial: three groups of eight members, and a consumer without a group, read sixteen partitions.
 
-Member m owns the partitions 2m - 2 and 2m - 1. If it is away, its neighbours own them, and it gets them back later.
+Member m owns the partitions 2m - 2 and 2m - 1. If it is away, its neighbours own them, and it gets them back later. A
+busy member keeps them, and delivers nothing meanwhile.
 """
 
 import json
@@ -20,6 +21,8 @@ from aftershock.tests.unit.results.trials.on_disk import part as part_on_disk
 
 SECOND_US = 1_000_000
 PARTITIONS, MEMBERS, STEADY_S, EVERY_S, LATENCY_S = 16, 8, 36.0, 0.25, 0.01
+BUSY = 7
+"""Member that is busy while another leaves."""
 NOTICED_S, MOVED_S = 0.5, 1.5
 """When after a change the group begins to rebalance, and for how long a moved partition has no owner."""
 
@@ -42,6 +45,7 @@ def changes(blocks: int = 7) -> list[Fault]:
     for block in range(1, blocks + 1):
         at_s = 40.0 + 45 * (block - 1)
         faults.append(Fault("left", block, 2, at_s, at_s + 6, at_s + 14))
+        faults.append(Fault("busy", block, BUSY, at_s, at_s + 5, at_s + 5.2))
         faults.append(Fault("died", block, 5, at_s + 21, at_s + 31, at_s + 39))
     return faults
 
@@ -49,7 +53,10 @@ def changes(blocks: int = 7) -> list[Fault]:
 def restarts() -> list[Fault]:
     """Return the faults of plan ``848-roll``."""
     starts_s = [40.0 + 15 * number for number in range(MEMBERS)]
-    return [Fault(f"rolled-{n}", 0, n, at_s, at_s + 2, at_s + 9) for n, at_s in enumerate(starts_s, 1)]
+    rolled = [Fault(f"rolled-{n}", 0, n, at_s, at_s + 2, at_s + 9) for n, at_s in enumerate(starts_s, 1)]
+    return rolled + [
+        Fault(f"busy-{n}", 0, (n + 3) % MEMBERS + 1, at_s, at_s + 5, at_s + 5.2) for n, at_s in enumerate(starts_s, 1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,10 @@ def _rebalances(protocol: str, group: Group, faults: Sequence[Fault]) -> tuple[l
     own = {member: (2 * member - 2, 2 * member - 1) for member in range(1, MEMBERS + 1)}
     for member, places in own.items():
         add(1.0, "assigned", member, places)
-    for fault in (fault for fault in faults if fault.entry != "coordinator"):
+    for fault in (fault for fault in faults if fault.entry.startswith("busy")):
+        for place in own[fault.member]:
+            stops.setdefault(place, []).append((fault.start_s, fault.healing_s))
+    for fault in (fault for fault in faults if not fault.entry.startswith(("busy", "coordinator"))):
         moving = dict(zip(own[fault.member], (fault.member - 1 or MEMBERS, fault.member % MEMBERS + 1), strict=True))
         for at_s, returns in ((fault.start_s, False), (fault.healing_s, True)):
             begin_s, moved_s = at_s + NOTICED_S, at_s + NOTICED_S + MOVED_S
