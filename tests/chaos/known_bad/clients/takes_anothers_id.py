@@ -19,7 +19,7 @@ def plant() -> None:
 
     def note(self, error):
         on_error(self, error)
-        self._is_fenced = error.code() == KafkaError.FENCED_INSTANCE_ID
+        self._is_fenced = getattr(self, "_is_fenced", False) or error.code() == KafkaError.FENCED_INSTANCE_ID
 
     def step_or_start_again(self, wait_us):
         now_us = self._clock()
@@ -39,4 +39,4 @@ def plant() -> None:
     put(ConfluentConsumer, "step", step_or_start_again)
 
 
-BAD = KnownBad("a member stands still", "integrity/co_owned", "deliveries", plant, OF_TWO_OWNERS)
+BAD = KnownBad("a member stands still", "integrity/co_owned", "assignments", plant, OF_TWO_OWNERS)
