@@ -61,7 +61,17 @@ _ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_L
 KafkaError = Annotated[str, known_to_kafka("error", ERROR_CODES), WithJsonSchema(_ERROR)]
 
 
-class AnswerError(TamperFault):
+class ErrorFault(TamperFault):
+    """Base of faults that put an error into the responses of a Kafka API, or remove it."""
+
+    api: Api
+    error: KafkaError
+
+    def rule_action(self, draws: Draws) -> dict[str, Any]:
+        return super().rule_action(draws) | {"error": ERROR_CODES[self.error]}
+
+
+class AnswerError(ErrorFault):
     """Answer requests of a Kafka API with an error."""
 
     band = Band("#e6550d", "error")
@@ -69,11 +79,6 @@ class AnswerError(TamperFault):
     remedy = "The rule is removed, and a probe is answered without the error."
 
     kind: Literal["answer_error"] = "answer_error"
-    api: Api
-    error: KafkaError
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "answer_error", "error": ERROR_CODES[self.error]}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
         """Return a witness that the response to a probe contains the error code."""
@@ -81,7 +86,7 @@ class AnswerError(TamperFault):
         return Witness(f"matching probes answered with {self.error}", 1, float(answered), "probes", 1, answered)
 
 
-class HideError(UnprobedFault):
+class HideError(UnprobedFault, ErrorFault):
     """Hide an error in brokers' responses, so that clients take refused requests for successful ones."""
 
     band = Band("#a63603", "hidden error")
@@ -89,11 +94,6 @@ class HideError(UnprobedFault):
     remedy = "The rule is removed."
 
     kind: Literal["hide_error"] = "hide_error"
-    api: Api
-    error: KafkaError
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "hide_error", "error": ERROR_CODES[self.error]}
 
 
 _NONE = "none"
