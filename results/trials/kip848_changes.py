@@ -156,7 +156,8 @@ def changes(part: Part, protocol: str) -> Iterator[Change]:
         if row["fault"] not in healing or (of != protocol and row["entry"] != COORDINATOR):
             continue
         start_us, healing_us = row["start_us"], healing[row["fault"]]
-        next_us = min((other["start_us"] for other in windows if other["start_us"] > healing_us), default=last_us)
+        later_us = [other["start_us"] for other in windows if other["entry"].endswith(f"-{of}")]
+        next_us = min((at_us for at_us in later_us if at_us > healing_us), default=last_us)
         away, block = targets.get(row["fault"], (frozenset(), frozenset())), row["block"]
         until_healing, until_next = Slice(start_us, healing_us), Slice(start_us, next_us)
 

@@ -296,7 +296,7 @@ KIP_951 = Trial(
 )
 
 
-CHANGES, CHANGE_S, COORDINATORS = 6, 58.0, 7
+CHANGES, CHANGE_S, COORDINATORS = 6, 64.0, 7
 _CHANGES_S = 180.0  # until 25 JVMs have started, their groups are complete and their code is warm
 _CLASSIC = (
     "workloads.consumer.consume.protocol=classic",
@@ -325,7 +325,7 @@ KIP_848 = Trial(
                 (kip848.REFERENCE, _CHANGES_S - _SLOWER_S, _clients("reference")),
             )
         ),
-        Planned(kip848.ROLL, "kips/848-roll", 340.0, off=_CLASSIC),
+        Planned(kip848.ROLL, "kips/848-roll", 370.0, off=_CLASSIC),
         Planned(kip848.COORDINATOR, "kips/848-coordinator", 150.0, (), COORDINATORS, 26.0, off=_CLASSIC),
         Planned(
             kip848.PRODUCTION,
