@@ -19,6 +19,10 @@ def say(report, **details):
     sys.stdout.flush()
 
 
+def say_with_time(report, **details):
+    say(report, at_ns=time.monotonic_ns(), **details)
+
+
 def each_until_close():
     for line in sys.stdin:
         order = json.loads(line)
@@ -78,21 +82,23 @@ def by_topic(partitions):
 def consume(told, config):
     def assigned(_, partitions):
         for topic, numbers in by_topic(partitions):
-            say("assigned", topic=topic, partitions=numbers, member=consumer.memberid() if group else None)
+            say_with_time("assigned", topic=topic, partitions=numbers, member=consumer.memberid() if group else None)
         say("ready", accepts=["topics"])
 
     def revoked(_, partitions):
         for topic, numbers in by_topic(partitions):
-            say("revoked", topic=topic, partitions=numbers)
+            say_with_time("revoked", topic=topic, partitions=numbers)
 
     def lost(_, partitions):
         for topic, numbers in by_topic(partitions):
-            say("lost", topic=topic, partitions=numbers)
+            say_with_time("lost", topic=topic, partitions=numbers)
 
     def committed(error, partitions):
         accepted = [one for one in partitions if not error and not one.error and one.offset >= 0]
         for topic in {one.topic for one in accepted}:
-            say("committed", topic=topic, offsets={one.partition: one.offset for one in accepted if one.topic == topic})
+            say_with_time(
+                "committed", topic=topic, offsets={one.partition: one.offset for one in accepted if one.topic == topic}
+            )
 
     group, pattern, commit = told["group"], told["pattern"], told["commit"] or {}
     config |= {"group.id": group or "none", "enable.auto.commit": bool(group), "auto.offset.reset": told["from"]}
@@ -126,7 +132,7 @@ def consume(told, config):
                 "offset": message.offset(),
                 "size_bytes": len(message),
             }
-            say("record", **place, mark=None if mark is None else b64encode(mark).decode())
+            say_with_time("record", **place, mark=None if mark is None else b64encode(mark).decode())
             if group:
                 reported += 1
                 consumer.store_offsets(message)

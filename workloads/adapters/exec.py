@@ -215,7 +215,9 @@ class ExecConsumer(ReceivingClient):
         self._assignment = assignment
         self._topics = {topic.name for topic in assignment.topics}
         self._link = ExecLink(assignment, events, self._take)
-        self._receiving = ReceiveRecorder(assignment, clock, events)
+        self._clock = clock
+        self._reported_us: int | None = None
+        self._receiving = ReceiveRecorder(assignment, self._time_of_report, events)
 
     def prepare(self) -> None:
         starts = self._receiving.begin_at(resolve_start_offsets(self._assignment))
@@ -234,7 +236,23 @@ class ExecConsumer(ReceivingClient):
             raise WorkloadError(f"the client reported a partition of {topic}, which it does not consume")
         return topic, partition
 
+    def _time_of_report(self) -> int:
+        """Return the time that the report in hand has, or the current time."""
+        return self._clock() if self._reported_us is None else self._reported_us
+
     def _take(self, report: Report) -> None:
+        at_ns = getattr(report, "at_ns", None)
+        at_us = None if at_ns is None else max(0, (at_ns - self._assignment.origin_ns) // 1000)
+        if at_us is not None and at_us > (now_us := self._clock()):
+            raise WorkloadError(
+                f"the client reported `{report.say}` with a time {(at_us - now_us) / 1000:.0f} ms in the future: "
+                "`at_ns` is the time of CLOCK_MONOTONIC on this host, see docs/EXEC.md"
+            )
+        self._reported_us = at_us
+        self._record(report)
+        self._reported_us = None
+
+    def _record(self, report: Report) -> None:
         match report:
             case Record():
                 self._receiving.take(

@@ -227,7 +227,13 @@ class Failed(_Report):
     in_doubt: bool | None = None
 
 
-class Record(_Report):
+class _TimedReport(_Report):
+    """Report of a consumer; ``at_ns`` is the time of what it reports on CLOCK_MONOTONIC, by default that of reading."""
+
+    at_ns: Count | None = None
+
+
+class Record(_TimedReport):
     """Report of a record that the consumer received; ``mark`` is the value of its header ``aftershock``, if any.
 
     ``topic`` is needed if the start order has several topics or a pattern, here and in the reports about partitions.
@@ -243,7 +249,7 @@ class Record(_Report):
     leader_epoch: MaybePartition = UNKNOWN
 
 
-class Assigned(_Report):
+class Assigned(_TimedReport):
     """Report that partitions were assigned to the consumer; ``member`` is its member id, None without a group.
 
     ``epoch`` is the consumer's member epoch (KIP-848), or the generation of a classic group.
@@ -256,7 +262,7 @@ class Assigned(_Report):
     epoch: MaybePartition = UNKNOWN
 
 
-class Revoked(_Report):
+class Revoked(_TimedReport):
     """Report that the consumer gives up partitions, before another member may get them."""
 
     say: Literal["revoked"] = "revoked"
@@ -265,7 +271,7 @@ class Revoked(_Report):
     epoch: MaybePartition = UNKNOWN
 
 
-class Lost(_Report):
+class Lost(_TimedReport):
     """Report that the consumer has lost partitions, which another member may have already."""
 
     say: Literal["lost"] = "lost"
@@ -274,7 +280,7 @@ class Lost(_Report):
     epoch: MaybePartition = UNKNOWN
 
 
-class Committed(_Report):
+class Committed(_TimedReport):
     """Report that Kafka accepted a commit of offsets by partition, ``took_us`` after the client asked for it.
 
     ``epoch`` is the member epoch or generation that the request had.

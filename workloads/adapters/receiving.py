@@ -142,10 +142,10 @@ class ReceiveRecorder:
         rows = [[*place, offset] for place, offset in offsets.items()]
         if rows:
             details = {"took_us": took_us} if took_us is not None else {}
-            self._events.emit("committed", offsets=rows, **details, **_known(epoch))
+            self._events.emit("committed", t_us=self._clock(), offsets=rows, **details, **_known(epoch))
 
     def _emit(self, event: str, places: Iterable[Place], epoch: int) -> None:
-        self._events.emit(event, partitions=[[*place] for place in places], **_known(epoch))
+        self._events.emit(event, t_us=self._clock(), partitions=[[*place] for place in places], **_known(epoch))
 
     def obey(self, order: Order) -> None:
         """Store a ``drain`` order; a consumer ignores all other orders."""

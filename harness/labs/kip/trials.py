@@ -298,6 +298,7 @@ KIP_951 = Trial(
 
 CHANGES, CHANGE_S, COORDINATORS = 6, 64.0, 7
 _CHANGES_S = 180.0  # until 25 JVMs have started, their groups are complete and their code is warm
+_JVMS = ("timing.warmup.max=180s",)
 _CLASSIC = (
     "workloads.consumer.consume.protocol=classic",
     "workloads.consumer.consume.assignor=range",
@@ -320,7 +321,7 @@ KIP_848 = Trial(
         *(
             Planned(name, "kips/848-changes", around_s, changes, CHANGES, CHANGE_S, off=_CLASSIC)
             for name, around_s, changes in (
-                (kip848.JAVA, _CHANGES_S, ()),
+                (kip848.JAVA, _CHANGES_S, _JVMS),
                 (kip848.LIBRDKAFKA, _CHANGES_S - _SLOWER_S, _clients("confluent")),
                 (kip848.REFERENCE, _CHANGES_S - _SLOWER_S, _clients("reference")),
             )
@@ -331,7 +332,7 @@ KIP_848 = Trial(
             kip848.PRODUCTION,
             "kips/848-changes",
             _CHANGES_S + _SLOWER_S,
-            (PRODUCTION,),
+            (PRODUCTION, *_JVMS),
             CHANGES,
             CHANGE_S,
             off=_CLASSIC,

@@ -77,6 +77,29 @@ def test_a_program_that_reads_nothing(live_bench: Bench) -> None:
     assert answered(consumer)["positions"] == {bench.topic: dict.fromkeys(range(PARTITIONS), 0)}
 
 
+def test_times_that_the_program_reports(live_bench: Bench) -> None:
+    """They are the times of its records and assignments, however late its reports are read."""
+    code = """
+import time
+before_ns = time.monotonic_ns()
+time.sleep(0.3)
+say(say='assigned', partitions=[0], at_ns=before_ns)
+say(say='ready')
+say(say='record', partition=0, offset=0, mark=None, size_bytes=3, at_ns=before_ns + 1_000_000)
+say(say='revoked', partitions=[0], at_ns=before_ns + 2_000_000)
+say(say='record', partition=0, offset=1, mark=None, size_bytes=3)
+for order in orders: pass
+"""
+    consumer = started(live_bench, program(code))
+    consumer.obey(Drain(end_offsets={live_bench.topic: {0: 2}}, until_us=live_bench.now_us() + 20 * S))
+    answered(consumer)
+    events = [json.loads(line) for line in live_bench.events.read_text().splitlines()]
+    at_us = {event["event"]: event["t_us"] for event in events}
+    timed, read = (row["done_us"] for row in rows(live_bench, "c0"))
+    assert (1_000, 2_000) == (timed - at_us["assigned"], at_us["revoked"] - at_us["assigned"])
+    assert read - timed >= 299_000
+
+
 def test_foreign_records_are_counted_separately(live_bench: Bench) -> None:
     """A record with a null mark or a mark of another shape is foreign; it has a row."""
     code = """
@@ -142,6 +165,10 @@ def test_a_program_that_does_not_know_several_topics(
     [
         ("say(say='ready')", "reported ready before its assigned"),
         ("say(say='acked', seq=0)", "reported acked, which no consumer may report"),
+        (
+            "import time; say(say='assigned', partitions=[0], at_ns=time.monotonic_ns() + 60_000_000_000)",
+            "in the future: `at_ns` is the time of CLOCK_MONOTONIC on this host",
+        ),
     ],
 )
 def test_a_program_that_breaks_the_protocol_ends_the_run(live_bench: Bench, code: str, why: str) -> None:

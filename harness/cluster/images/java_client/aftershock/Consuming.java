@@ -116,9 +116,9 @@ final class Consuming implements ConsumerRebalanceListener {
 
     private void assigned(Collection<TopicPartition> partitions, String member) {
         byTopic(partitions).forEach((topic, numbers) ->
-                pipe.say("assigned", "topic", topic, "partitions", numbers, "member", member, "epoch", epoch()));
+                pipe.sayTimed("assigned", "topic", topic, "partitions", numbers, "member", member, "epoch", epoch()));
         if (partitions.isEmpty()) {
-            pipe.say("assigned", "partitions", List.of(), "member", member, "epoch", epoch());
+            pipe.sayTimed("assigned", "partitions", List.of(), "member", member, "epoch", epoch());
         }
         pipe.say("ready", "accepts", ACCEPTS);
     }
@@ -139,14 +139,14 @@ final class Consuming implements ConsumerRebalanceListener {
             }
         }
         byTopic(partitions).forEach((topic, numbers) ->
-                pipe.say("revoked", "topic", topic, "partitions", numbers, "epoch", epoch()));
+                pipe.sayTimed("revoked", "topic", topic, "partitions", numbers, "epoch", epoch()));
     }
 
     @Override
     public void onPartitionsLost(Collection<TopicPartition> partitions) {
         processed.keySet().removeAll(partitions);
         byTopic(partitions).forEach((topic, numbers) ->
-                pipe.say("lost", "topic", topic, "partitions", numbers, "epoch", epoch()));
+                pipe.sayTimed("lost", "topic", topic, "partitions", numbers, "epoch", epoch()));
     }
 
     /** Return the numbers of the partitions by topic; a report is about one topic. */
@@ -206,7 +206,7 @@ final class Consuming implements ConsumerRebalanceListener {
         offsets.forEach((place, offset) -> topics.computeIfAbsent(place.topic(), name -> new HashMap<>())
                 .put(String.valueOf(place.partition()), offset.offset()));
         topics.forEach((topic, numbers) ->
-                pipe.say("committed", "topic", topic, "offsets", numbers, "took_us", tookUs, "epoch", epoch));
+                pipe.sayTimed("committed", "topic", topic, "offsets", numbers, "took_us", tookUs, "epoch", epoch));
     }
 
     private void failed(Exception error) {
@@ -215,7 +215,7 @@ final class Consuming implements ConsumerRebalanceListener {
 
     private void report(ConsumerRecord<byte[], byte[]> record) {
         Header mark = record.headers().lastHeader("aftershock");
-        pipe.say(
+        pipe.sayTimed(
                 "record", "topic", record.topic(), "partition", record.partition(), "offset", record.offset(),
                 "mark", mark == null ? null : mark.value(), "size_bytes", Math.max(0, record.serializedValueSize()),
                 "leader_epoch", record.leaderEpoch().orElse(-1));
