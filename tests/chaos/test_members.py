@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
+from aftershock.tests.chaos.group_settings import SHORT_SESSIONS
+
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 ARMS = ("reference", "confluent", "java")
 CHURNS = int(os.environ.get("AFTERSHOCK_CHURNS", "2"))
-CLUSTER = """
-cluster:
-  config:
-    group.consumer.session.timeout.ms: 6000
-    group.consumer.min.session.timeout.ms: 6000
-    group.consumer.heartbeat.interval.ms: 1000
-    group.consumer.min.heartbeat.interval.ms: 1000
-"""
 CHURN = (
-    CLUSTER
+    SHORT_SESSIONS
     + """
 name: clean-churn
 topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
@@ -60,7 +54,7 @@ faults:
 """
 )
 PLAN = (
-    CLUSTER
+    SHORT_SESSIONS
     + """
 name: returning-members
 topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]

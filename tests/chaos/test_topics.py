@@ -8,18 +8,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from aftershock.tests.chaos.group_settings import SHORT_SESSIONS
+
 pytestmark = pytest.mark.engine
 
 PROGRAM = Path(__file__).parents[2] / "docs" / "examples" / "exec_client.py"
 CLIENTS = ("reference", "confluent", "java", "exec")
-HEAD = """
+HEAD = (
+    SHORT_SESSIONS
+    + """
 name: two-topics
-cluster:
-  config:
-    group.consumer.session.timeout.ms: 6000
-    group.consumer.min.session.timeout.ms: 6000
-    group.consumer.heartbeat.interval.ms: 1000
-    group.consumer.min.heartbeat.interval.ms: 1000
 topics:
   - {{name: orders, partitions: 6, replication: 3, config: {{min.insync.replicas: 2}}}}
   - {{name: returns, partitions: 6, replication: 3, config: {{min.insync.replicas: 2}}}}
@@ -35,6 +33,7 @@ faults:
     together: {faults}
 slo: ["lost == 0", "co_owned == 0", "fenced == 0", "stale_assignment == 0", "produce.success >= 99%"]
 """
+)
 SUBSCRIPTIONS = {
     "names": "topics: [orders, returns]",
     "pattern": "pattern: '(ord|ret).*'",
