@@ -42,7 +42,7 @@ _ESTABLISHED = "01"
 _PIDFD_GETFD = 438  # pidfd_getfd(2), Linux 5.6; the number is the same on every architecture
 _HOME = "home"
 _WORKER_MODULE = b"aftershock.workloads.load.worker"
-_KILL_DEADLINE_S = 5.0
+_KILL_DEADLINE_S, _PAUSE_DEADLINE_S = 5.0, 5.0
 _LEAVE_DEADLINE_S = 15.0
 
 
@@ -306,9 +306,21 @@ class ClientProcesses:
             mark_released(folder, worker)
 
     def pause(self, worker: str) -> None:
+        """Stop all processes of a client (SIGSTOP), and wait until the kernel has stopped each.
+
+        A process that waits for a CPU stops only when it gets one.
+        """
         send_signal(self._processes(worker), signal.SIGSTOP)  # the leader first, as it must not see its children stop
         for container in self._containers(worker):
             _engine_call(container.pause)
+
+        def running() -> str:
+            return ", ".join(str(process.pid) for process in self._processes(worker) if process.state != "T")
+
+        if pids := still_lacking(running, _PAUSE_DEADLINE_S):
+            raise FaultError(
+                f"the processes {pids} of the client {worker} still run {_PAUSE_DEADLINE_S:g} s after SIGSTOP"
+            )
 
     def resume(self, worker: str) -> None:
         """Let a paused client continue (SIGCONT); no effect on a client that is running or has ended."""

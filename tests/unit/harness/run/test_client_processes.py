@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +93,21 @@ async def test_a_pause_freezes_worker_and_program(bench: Bench) -> None:
         crew.resume("mine")
         crew.resume("mine")
         await until(lambda: states(crew) == {"mine": "running"} and crew.heartbeat("mine") != frozen, "it goes on")
+
+
+async def test_a_pause_waits_for_the_kernel(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP stops a process that waits for a CPU later; a pause ends when the process stands still."""
+    send = client_processes.send_signal
+    monkeypatch.setattr(client_processes, "send_signal", lambda *sent: threading.Timer(0.3, send, sent).start())
+    async with Fleet([bench.produce(worker="mine")], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        crew_of(bench).pause("mine")
+        assert {"mine": "paused"} == states(crew_of(bench))
+        send(client_processes.workers(bench._common["run_id"])["mine"], signal.SIGCONT)
+        monkeypatch.setattr(client_processes, "send_signal", lambda *_: None)
+        monkeypatch.setattr(client_processes, "_PAUSE_DEADLINE_S", 0.2)
+        with pytest.raises(FaultError, match=r"the client mine still run 0.2 s after SIGSTOP"):
+            crew_of(bench).pause("mine")
 
 
 async def test_only_the_connections_of_one_client_are_closed(bench: Bench) -> None:
