@@ -298,7 +298,7 @@ KIP_951 = Trial(
 
 CHANGES, CHANGE_S, COORDINATORS = 6, 64.0, 7
 _CHANGES_S = 180.0  # until 25 JVMs have started, their groups are complete and their code is warm
-_JVMS = ("timing.warmup.max=180s",)
+_LONG_WARM_UP = ("timing.warmup.max=180s",)  # each of 25 consumers must be steady at the same time
 _CLASSIC = (
     "workloads.consumer.consume.protocol=classic",
     "workloads.consumer.consume.assignor=range",
@@ -321,9 +321,9 @@ KIP_848 = Trial(
         *(
             Planned(name, "kips/848-changes", around_s, changes, CHANGES, CHANGE_S, off=_CLASSIC)
             for name, around_s, changes in (
-                (kip848.JAVA, _CHANGES_S, _JVMS),
+                (kip848.JAVA, _CHANGES_S, _LONG_WARM_UP),
                 (kip848.LIBRDKAFKA, _CHANGES_S - _SLOWER_S, _clients("confluent")),
-                (kip848.REFERENCE, _CHANGES_S - _SLOWER_S, _clients("reference")),
+                (kip848.REFERENCE, _CHANGES_S - _SLOWER_S, (*_clients("reference"), *_LONG_WARM_UP)),
             )
         ),
         Planned(kip848.ROLL, "kips/848-roll", 370.0, off=_CLASSIC),
@@ -332,7 +332,7 @@ KIP_848 = Trial(
             kip848.PRODUCTION,
             "kips/848-changes",
             _CHANGES_S + _SLOWER_S,
-            (PRODUCTION, *_JVMS),
+            (PRODUCTION, *_LONG_WARM_UP),
             CHANGES,
             CHANGE_S,
             off=_CLASSIC,
