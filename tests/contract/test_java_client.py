@@ -107,7 +107,7 @@ def test_traffic_is_reported_by_broker(bench: Bench) -> None:
     with bench.session() as talk:
         talk.start(bench.producing(bench.topic()))
         for seq in range(200):
-            talk.order(send_order(seq, b"%d" % seq, b"x" * 1000, []))
+            talk.order(send_order(seq, talk.topic, b"%d" % seq, b"x" * 1000, []))
         talk.until(lambda: {1, 2, 3} <= busy(talk), "tell the traffic of brokers 1, 2 and 3", ONCE)
     told = talk.reports_of(Traffic)[-1].brokers
     assert {1, 2, 3} == set(told)
@@ -133,7 +133,7 @@ def test_orders_are_read_while_kafka_is_unreachable(bench: Bench) -> None:
     with bench.session() as talk:
         talk.order(start_order(nowhere))
         for seq in range(6):
-            talk.order(send_order(seq, None, b"x" * 10**6, []))
+            talk.order(send_order(seq, "nowhere", None, b"x" * 10**6, []))
         talk.until(lambda: talk.reports_of(Failed), "fail an order that there is no room for", ONCE)
         assert {(report.error, report.in_doubt) for report in talk.reports_of(Failed)} == {("_QUEUE_FULL", False)}
         require_exit_at_end_of_input(talk)
