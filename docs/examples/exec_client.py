@@ -143,6 +143,7 @@ def consume(told, config):
 
 if __name__ == "__main__":
     told = json.loads(sys.stdin.readline())
-    config = {"bootstrap.servers": told["bootstrap"], "client.rack": told["client_rack"] or "", "stats_cb": traffic}
+    config = {"bootstrap.servers": told["bootstrap"], "client.id": told["client_id"], "stats_cb": traffic}
+    config |= {"client.rack": told["client_rack"] or ""}
     {"produce": produce, "consume": consume}[told["op"]](told, config | {"statistics.interval.ms": 1000})
     say("bye")
