@@ -4,8 +4,7 @@ Under ``answer_error``, a request that would change state at the broker never re
 with the error for everything that the request names. The broker serves a read-only request, and the wire proxy puts the
 error into the broker's response, for the fault's topic and partition.
 
-Under ``hide_error``, the broker gets the request and refuses it, and the client is told of success: a client that only
-learns of its mistake from the error can't learn of it.
+Under ``hide_error``, the broker refuses the request, and the wire proxy reports success to the client.
 
 Clients negotiate API versions once for each connection, so injection and heal of ``cap_versions`` close the connections
 of the affected clients. Brokers don't offer an API whose lowest version is above its cap, or whose cap is ``none``.
