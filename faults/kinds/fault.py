@@ -133,6 +133,20 @@ async def report_each_second(
         await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
 
+async def report_at_both_ends(
+    first: Callable[[], Awaitable[Witness]],
+    last: Callable[[], Awaitable[Witness]],
+    report: Report,
+    clock: Clock,
+    until_us: int | None,
+) -> None:
+    """Report the witness that ``first`` returns, and at a later ``until_us`` the witness that ``last`` returns."""
+    report(await first())
+    if until_us is not None and clock.now_us() < until_us:
+        await clock.sleep_until_us(until_us)
+        report(await last())
+
+
 class Fault(BaseModel, ABC):
     """One fault of a plan; its fields are the fault's parameters, from which the schema of plans is derived.
 

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.client.membership import JOINED_DEADLINE_MS, MemberFault
+from aftershock.faults.kinds.client.membership import MemberFault, wait_until_joined
 from aftershock.faults.kinds.fault import Band, Draws, Impact, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
 from aftershock.faults.plan.workloads import MEMBERS_MAX
 from aftershock.faults.runtime.record import Undo, Witness
-from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.runtime.waiting import run_to_completion
 
 Change = Literal["leave", "kill"]
 CHANGES_MIN = 2  # a single change is a `leave` or a `kill_client`
@@ -62,7 +62,7 @@ class ChurnInjection(Injection):
         client = candidates[int(who * len(candidates))]
         if change == "return":
             await world.start_client(client)
-            await wait_until(lambda: self._missing(client), self.context.clock, JOINED_DEADLINE_MS)
+            await wait_until_joined([client], self.context)
             self.away.remove(client)
         else:
             await (world.leave_client(client) if change == "leave" else world.kill_client(client))
@@ -72,12 +72,6 @@ class ChurnInjection(Injection):
         expected, state = "running" if change == "return" else "exited", states.get(client, "exited")
         what = f"members that are {expected} after the change `{change}`, as the kernel reports"
         return Witness(what, 1, int(state == expected), "members", 1, ok=state == expected)
-
-    async def _missing(self, client: str) -> str | None:
-        states = {process.name: process.state for process in await self.context.world.clients()}
-        if states.get(client) != "running":
-            return f"{client} does not run"
-        return None if await self.context.world.in_group(client) else f"{client} is not a member of its group again"
 
 
 class Churn(MemberFault):

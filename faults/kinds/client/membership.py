@@ -7,8 +7,9 @@ reserve; with ``for`` they leave at the heal. ``evict`` keeps a member from poll
 records that it has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictInt
@@ -24,6 +25,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
+    report_at_both_ends,
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
@@ -67,6 +69,21 @@ async def group_witness(clients: tuple[str, ...], context: InjectionContext, *, 
     return Witness(what, asked, listed, "clients", len(clients), ok=listed == asked)
 
 
+async def wait_until_joined(clients: Sequence[str], context: InjectionContext) -> None:
+    """Wait until each client runs and its group's coordinator lists it; raise FaultError after a deadline."""
+
+    async def missing() -> str | None:
+        states = {process.name: process.state for process in await context.world.clients()}
+        for client in clients:
+            if states.get(client) != "running":
+                return f"{client} does not run"
+            if not await context.world.in_group(client):
+                return f"the coordinator does not list {client} as a member"
+        return None
+
+    await wait_until(missing, context.clock, JOINED_DEADLINE_MS)
+
+
 class LeaveInjection(DownInjection):
     down = "exited"
     verb = "start_clients"
@@ -102,20 +119,12 @@ class JoinInjection(Injection):
     async def inject(self) -> None:
         for client in self.targets.clients:
             await run_to_completion(self.context.world.start_client(client))
-        await wait_until(self._missing, self.context.clock, JOINED_DEADLINE_MS)
-
-    async def _missing(self) -> str | None:
-        for client in self.targets.clients:
-            if not await self.context.world.in_group(client):
-                return f"the coordinator does not list {client} as a member"
-        return None
+        await wait_until_joined(self.targets.clients, self.context)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report that the coordinator lists the new members, at the start and at the end."""
-        report(await group_witness(self.targets.clients, self.context, present=True))
-        if until_us is not None and self.context.clock.now_us() < until_us:
-            await self.context.clock.sleep_until_us(until_us)
-            report(await group_witness(self.targets.clients, self.context, present=True))
+        read = partial(group_witness, self.targets.clients, self.context, present=True)
+        await report_at_both_ends(read, read, report, self.context.clock, until_us)
 
 
 class Join(MemberFault):

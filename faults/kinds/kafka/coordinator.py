@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Fault, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Fault,
+    Injection,
+    InjectionContext,
+    Report,
+    report_at_both_ends,
+)
 from aftershock.faults.kinds.kafka.assignments import partition_of, rotate
 from aftershock.faults.kinds.kafka.reassign import MOVED_DEADLINE_MS, ReassignInjection
 from aftershock.faults.plan.workloads import GroupName
@@ -38,10 +47,8 @@ class MoveCoordinatorInjection(ReassignInjection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report that another broker coordinates the group, at the start and at the end of the fault."""
-        report(await self.coordinator_witness())
-        if until_us is not None and self.context.clock.now_us() < until_us:
-            await self.context.clock.sleep_until_us(until_us)
-            report(await self.coordinator_witness())
+        read = self.coordinator_witness
+        await report_at_both_ends(read, read, report, self.context.clock, until_us)
 
     async def coordinator_witness(self) -> Witness:
         world = self.context.world

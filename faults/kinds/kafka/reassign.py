@@ -36,6 +36,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
+    report_at_both_ends,
 )
 from aftershock.faults.kinds.kafka.assignments import (
     Assignment,
@@ -78,10 +79,7 @@ class ReassignInjection(Injection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report the moved leaders or replicas; at the end only replicas, as another fault may have moved leaders."""
-        report(await self.moved_witness())
-        if until_us is not None and self.context.clock.now_us() < until_us:
-            await self.context.clock.sleep_until_us(until_us)
-            report(await self.replicas_witness())
+        await report_at_both_ends(self.moved_witness, self.replicas_witness, report, self.context.clock, until_us)
 
     async def moved_witness(self) -> Witness:
         """Return a witness that leaders moved, at higher epochs; if no leader had to move, that replicas moved."""
