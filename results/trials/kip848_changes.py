@@ -149,6 +149,12 @@ def changes(part: Part, protocol: str) -> Iterator[Change]:
         if named := line.get("targets"):
             targets[line["fault"]] = frozenset(named.get("clients", ())), frozenset(named.get("brokers", ()))
     windows = [row for row in part.windows() if row["name"] == "fault"]
+    pauses = [row for row in windows if row["entry"].startswith("busy-") and row["fault"] in targets]
+
+    def busy(span: Slice) -> frozenset[str]:
+        meanwhile = [row for row in pauses if row["start_us"] < span.end_us and row["end_us"] > span.start_us]
+        return frozenset(client for row in meanwhile for client in targets[row["fault"]][0])
+
     last_us = max((row["end_us"] for row in part.windows()), default=0)
     entries = {row["entry"] for row in windows}
     for row in (row for entry in sorted(entries) for row in part.proven(entry)):
@@ -160,16 +166,6 @@ def changes(part: Part, protocol: str) -> Iterator[Change]:
         next_us = min((at_us for at_us in later_us if at_us > healing_us), default=last_us)
         away, block = targets.get(row["fault"], (frozenset(), frozenset())), row["block"]
         until_healing, until_next = Slice(start_us, healing_us), Slice(start_us, next_us)
-
-        def busy(span: Slice) -> frozenset[str]:
-            return frozenset(
-                client
-                for other in windows
-                if other["entry"].startswith("busy-") and other["fault"] in targets
-                if other["start_us"] < span.end_us and other["end_us"] > span.start_us
-                for client in targets[other["fault"]][0]
-            )
-
         if name == "left":
             yield Change(LEAVES, block, until_healing, *away, busy(until_healing))
             yield Change(JOINS, block, Slice(healing_us, next_us), *away)
