@@ -256,8 +256,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                         await self._take(fetched)
             except (BrokerError, ProtocolError) as error:
                 self._consumer.check()  # raises final errors; the next poll retries a partition's error
-                code = name(error.code) if isinstance(error, BrokerError) else "CORRUPT_MESSAGE"
-                self._events.emit("client_error", error=code, detail=str(error), fatal=False)
+                self._report(error, "CORRUPT_MESSAGE")
                 await asyncio.sleep(_PAUSE_S)
             else:
                 self._receiving.idle()
@@ -273,10 +272,14 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
             try:
                 await self._consumer.commit({TopicPartition(*place): at for place, at in due.items()})
             except (BrokerError, TimeoutError) as error:
-                code = name(error.code) if isinstance(error, BrokerError) else "REQUEST_TIMED_OUT"
-                self._events.emit("client_error", error=code, detail=str(error), fatal=False)
+                self._report(error, "REQUEST_TIMED_OUT")
             else:
                 self._receiving.committed(due, self._clock() - began_us, epoch)
+
+    def _report(self, error: Exception, unless_of_broker: str) -> None:
+        """Emit the name of a broker's error, or the given name for another error, after which the client goes on."""
+        code = name(error.code) if isinstance(error, BrokerError) else unless_of_broker
+        self._events.emit("client_error", error=code, detail=str(error), fatal=False)
 
     async def _take(self, fetched: Fetched) -> None:
         place = fetched.topic, fetched.partition
