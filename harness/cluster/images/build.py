@@ -123,7 +123,7 @@ def kafka(version: str) -> Recipe:
 def java_client(kafka_name: str) -> Recipe:
     """Return the recipe of the Java client's image, on top of the Kafka image ``kafka_name`` (repository:version)."""
     version = kafka_name.rsplit(":", 1)[1].partition("-")[0]
-    return Recipe("java-client", version, Build.maven, ("compiler (Maven)", 5), build_s=7, base=kafka_name)
+    return Recipe("java-client", version, Build.maven, ("compiler (Maven)", 5), build_s=17, base=kafka_name)
 
 
 def toxiproxy() -> Recipe:
