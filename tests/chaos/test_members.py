@@ -1,7 +1,8 @@
 """Members of consumer groups on a real cluster: correct ones raise no alarm while others come and go, and Kafka refuses
 the commits of those that it has replaced.
 
-Two rounds of churn by default, each with three clients under both protocols (AFTERSHOCK_CHURNS).
+Two rounds of churn by default, each with three clients under both protocols (AFTERSHOCK_CHURNS), and ten minutes of
+churn in one group of eight.
 """
 
 import json
@@ -16,16 +17,21 @@ pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 ARMS = ("reference", "confluent", "java")
 CHURNS = int(os.environ.get("AFTERSHOCK_CHURNS", "2"))
-CHURN = (
-    SHORT_SESSIONS
+TOPICS = "topics: [{name: orders, partitions: 8, replication: 3, config: {min.insync.replicas: 2}}]\n"
+ORDERS = (
+    TOPICS
     + """
-name: clean-churn
-topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
 workloads:
   - name: orders
     produce: {topic: orders, rate: 20/s, record_size: 200, rack: a, deadline: 20s}
     consume: {topic: orders, group: readers, members: 3, rack: b, protocol: consumer, commit: {every: 500ms}}
     arms: {reference: {client: reference}, confluent: {client: confluent}, java: {client: java}}
+"""
+)
+CHURN = (
+    SHORT_SESSIONS
+    + ORDERS
+    + """
   - name: classic
     produce: {topic: orders, rate: 20/s, record_size: 200, rack: a, deadline: 20s}
     consume:
@@ -40,6 +46,7 @@ workloads:
       reference_classic: {client: reference, settings: {session.timeout.ms: 6000, heartbeat.interval.ms: 1000}}
       confluent_classic: {client: confluent, settings: {session.timeout.ms: 6000, heartbeat.interval.ms: 1000}}
       java_classic: {client: java, settings: {session.timeout.ms: 6000, heartbeat.interval.ms: 1000}}
+name: clean-churn
 timing: {warmup: {min: 5s, max: 40s}, steady: 5s, fault: 3s, recovery: 15s}
 slo: ["lost == 0", "co_owned == 0", "fenced == 0", "stale_assignment == 0", "produce.success >= 99%"]
 faults:
@@ -53,16 +60,34 @@ faults:
       - {for: 24s, kind: churn, client: java_classic, every: 4s}
 """
 )
-PLAN = (
+LONG_CHURN = (
     SHORT_SESSIONS
+    + TOPICS
     + """
-name: returning-members
-topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
+name: long-churn
 workloads:
   - name: orders
-    produce: {topic: orders, rate: 40/s, record_size: 200, rack: a, deadline: 20s}
-    consume: {topic: orders, group: readers, members: 2, rack: b, protocol: consumer, commit: {every: 200ms}}
-    arms: {reference: {client: reference}, confluent: {client: confluent}, java: {client: java}}
+    produce: {topic: orders, rate: 100/s, record_size: 200, rack: a, deadline: 20s}
+    consume: {topic: orders, group: readers, members: 8, rack: b, protocol: consumer, commit: {every: 500ms}}
+    arms: {confluent: {client: confluent}}
+timing: {warmup: {min: 5s, max: 40s}, steady: 10s, recovery: 15s}
+slo:
+  - "lost == 0"
+  - "co_owned == 0"
+  - "fenced == 0"
+  - "stale_assignment == 0"
+  - "produce.success >= 99%"
+  - {slo: "rebalance.duration < 20s", gate: report}
+faults:
+  # half of the members may be away at a time, so four to eight are in the group
+  - {at: 0s, for: 600s, kind: churn, client: confluent, every: 10s}
+"""
+)
+PLAN = (
+    SHORT_SESSIONS
+    + ORDERS
+    + """
+name: returning-members
 timing: {warmup: {min: 5s, max: 40s}, steady: 5s, fault: 3s, recovery: 15s}
 slo: ["lost == 0", "co_owned == 0", "fenced == 0", "produce.success >= 99%"]
 faults:
@@ -94,6 +119,19 @@ def test_members_that_come_and_go_raise_no_alarm(aftershock: Any, seed: int) -> 
     ]
     assert [] == [(each["id"], each["subject"], each["status"], each["why"]) for each in wrong]
     assert {*decided} <= {each["kind"] for each in checks}
+    assert "" == command.left_behind()
+
+
+@pytest.mark.timeout(1200)
+def test_sixty_changes_in_ten_minutes_are_judged(aftershock: Any) -> None:
+    command = aftershock(LONG_CHURN, "--json")
+    code, stdout = command.finish(deadline_s=1100)
+    judged = json.loads(stdout)
+    assert [] == [(each["id"], each["subject"], each["why"]) for each in judged["checks"] if each["status"] != "PASS"]
+    assert 0 == code
+    journal = [json.loads(line) for line in (command.run_dir / "journal.jsonl").read_text().splitlines()]
+    witnesses = [entry["witness"] for entry in journal if "witness" in entry]
+    assert [60] == [witness["observed"] for witness in witnesses if witness["unit"] == "changes"]
     assert "" == command.left_behind()
 
 
