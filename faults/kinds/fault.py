@@ -170,6 +170,8 @@ class Fault(BaseModel, ABC):
     closes_connections: ClassVar[bool] = False
     """True if the fault closes connections to its targets at once; otherwise clients' pending requests time out."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
+    needs_block_device: ClassVar[bool] = False
+    """True if each node must have a block device of its own (key ``cluster.block_device``)."""
     for_rule: ClassVar[ForRule]
     allowance_ms: ClassVar[int]
     """Time that the compiler reserves beyond ``for`` for the injection and the heal of a fault of this kind."""

@@ -203,7 +203,7 @@ faults:
 Targets are resolved and recorded when the fault is injected. A fault without a target records that in the journal, and
 the rest of the plan continues. Nodes of one rack talk directly: they have no link, and a plan that targets one is
 refused. A SIGKILL keeps the page cache, so a killed broker keeps everything it had written: `kill` does not test the
-durability of disks.
+durability of disks, `power_loss` does.
 
 """
 _COMPOSITION = """\

@@ -142,6 +142,17 @@ class Disks(Part):
     size: Annotated[Size, Field(ge=16 * _MIB, le=1024 * _MIB)] = 64 * _MIB
 
 
+class BlockDevice(Part):
+    """An own block device for the log directory of each node: an ext4 file system of ``size`` bytes on a loop device.
+
+    Its power can be cut, unlike that of a directory on the Docker engine's disk. Unused bytes take no space. With
+    ``sync``, every write is on the device before the broker continues (mount option of the same name).
+    """
+
+    size: Annotated[Size, Field(ge=256 * _MIB, le=16_384 * _MIB)] = 1024 * _MIB
+    sync: StrictBool = False
+
+
 class Cluster(Part):
     """The cluster under test.
 
@@ -163,12 +174,20 @@ class Cluster(Part):
         Field(description="number of isolated controllers; with 0, the brokers are the controllers too"),
     ] = 0
     disks: Disks | None = None
+    block_device: Annotated[
+        BlockDevice | None,
+        Field(description="an own block device for each node; always there if a fault of the plan needs it"),
+    ] = None
     wire_proxy: Annotated[
         StrictBool,
         Field(description="clients connect through the wire proxy; always true if the plan has a protocol fault"),
     ] = False
     config: Annotated[
         dict[str, ConfigText], Field(description="settings of every node; an empty value stands for Kafka's default")
+    ] = {}
+    features: Annotated[
+        dict[str, Annotated[StrictInt, Field(ge=0)]],
+        Field(description="levels of Kafka's features that differ from those of a new cluster (KIP-584)"),
     ] = {}
     brokers: Annotated[
         dict[BrokerNumber, Annotated[dict[str, ConfigText], Field(min_length=1)]] | None,
@@ -187,6 +206,8 @@ class Cluster(Part):
     def _consistent(self) -> Self:
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
             raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
+        if self.disks and self.block_device:
+            raise ValueError("`disks` keeps logs in memory, and `block_device` on a device: remove one of the two")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
             last = len(self.broker_racks)
             raise ValueError(f"`brokers` has settings for broker {unknown[0]}: the cluster's brokers are 1 to {last}")

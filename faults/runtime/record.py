@@ -20,6 +20,7 @@ Verb = Literal[
     "create_topic",
     "restore_limits",
     "reopen_log_dir",
+    "restore_power",
     "roll_back",
     "start_clients",
     "leave_clients",

@@ -71,6 +71,8 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
                 await world.stop(broker)
             await world.start(broker)
+        case "restore_power":
+            await world.restore_power([BrokerId(node) for node in args["brokers"]])
         case "roll_back":
             await _roll_back(args, world, clock)
         case "start_clients":

@@ -26,8 +26,8 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:
     remaining: set[str] = set()  # names of the parts that are not as before, and a sentence about one of them
     sentence = "{}"
     match undo.verb:
-        case "start" | "resume":
-            return await _not_running([args["broker"]], world)
+        case "start" | "resume" | "restore_power":
+            return await _not_running(args.get("brokers") or [args["broker"]], world)
         case "roll_back":
             return await _not_running([node for node, _ in args["nodes"]], world)
         case "remove_toxics":

@@ -5,9 +5,10 @@ a time limit. An operation that fails raises FaultError or another AftershockErr
 starting a running node, removing a missing toxic, or enabling an enabled proxy is no error.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.faults.targets.values import (
     Answer,
     BrokerId,
@@ -191,6 +192,19 @@ class MachineControl(Protocol):
         """Make a log directory unwritable for the broker's user, even for root."""
 
     async def unseal(self, broker: BrokerId, log_dir: str) -> None: ...
+
+    async def block_device(self, broker: BrokerId) -> BlockDevice | None:
+        """Return the block device of a node's log directory; None if the directory is on the engine's disk."""
+
+    async def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
+        """Cut the power of nodes at the same moment; return those whose file system the kernel reports as shut down.
+
+        A node's processes are frozen, its file system is shut down without its journal and its unwritten data, and the
+        node is killed. Raises ClusterError if a step fails; then ``restore_power`` must follow.
+        """
+
+    async def restore_power(self, brokers: Collection[BrokerId]) -> None:
+        """Mount the file systems of nodes again and start the nodes, also after an interrupted ``cut_power``."""
 
 
 class Upgradable(Protocol):

@@ -179,7 +179,7 @@ def doctor(
     ] = False,
 ) -> int:
     """Check the prerequisites on this machine, and those of a plan, and say how to install missing ones."""
-    from aftershock.faults.kinds.registry import EXTERNAL
+    from aftershock.faults.kinds.registry import EXTERNAL, KINDS
     from aftershock.faults.plan.check import load_plan
     from aftershock.faults.plans import find
     from aftershock.faults.timeline.compile import compile_checked
@@ -200,6 +200,11 @@ def doctor(
         findings.append(("Docker engine", True, str(client.version()["Version"])))
         findings.append(("images", True, local_images or _NO_IMAGES))
         docker_root = engine.volumes_folder(client)
+        kinds = [name for name, kind in KINDS.items() if kind.needs_block_device]
+        wanted = any(step.kind in kinds for step in timeline.steps) if timeline else False
+        refusal = engine.block_device_refusal(client)
+        possible = f"can't run: {refusal}" if refusal else "can run"
+        findings.append(("block devices", not (refusal and wanted), f"{', '.join(kinds)} {possible}"))
 
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")

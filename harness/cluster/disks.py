@@ -3,18 +3,46 @@
 The log directory ``LOG_DIR`` of a node is a volume on the Docker engine's own disk. A log directory of limited size is
 a volume in memory (tmpfs). The kernel drops a tmpfs volume that no container mounts; therefore the Toxiproxy container,
 which never restarts, mounts all tmpfs volumes, and a broker's records survive a restart of the broker.
+
+In a cluster with block devices, ``LOG_DIR`` is an ext4 file system on a loop device. The device's file is on a further
+volume, ``<node>-image``. The container ``<node>-device`` holds the device open; once that container and the node are
+removed, the kernel detaches the device.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import docker
-from docker.errors import APIError, ContainerError
+from docker.errors import APIError, ContainerError, NotFound
 from docker.models.containers import Container
 
 from aftershock.errors import ClusterError, EngineError
+from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
+
+_IMAGE_DIR = "/image"
+_KAFKA_UID = 1000  # of Kafka's user, in the official image too
+# `losetup --detach` of an open device takes effect when nobody has it open any more (loop(4), LO_FLAGS_AUTOCLEAR).
+# Kafka refuses the folder `lost+found` in a log directory
+_MAKE_DEVICE = f"""set -e
+truncate --size "$SIZE" {_IMAGE_DIR}/disk
+mke2fs -q -t ext4 -m 0 -E root_owner={_KAFKA_UID}:{_KAFKA_UID},lazy_itable_init=0,lazy_journal_init=0 {_IMAGE_DIR}/disk
+debugfs -w -R 'rmdir lost+found' {_IMAGE_DIR}/disk
+device=$(losetup --find --show {_IMAGE_DIR}/disk)
+exec 3<"$device"
+losetup --detach "$device"
+echo "device $device"
+exec sleep infinity
+"""
+# block devices of major number 7 are loop devices; the character device 10:237 is /dev/loop-control
+DEVICE_ACCESS: Mapping[str, Any] = {
+    "user": "0",
+    "cap_add": ["SYS_ADMIN"],
+    "device_cgroup_rules": ["b 7:* rmw", "c 10:237 rmw"],
+    "network_mode": "none",
+}
 
 
 def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
@@ -24,16 +52,71 @@ def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
 
 
 def create_volumes(
-    client: docker.DockerClient, spec: ClusterSpec, containers: Mapping[Node, str], labels: Mapping[str, str]
+    client: docker.DockerClient,
+    spec: ClusterSpec,
+    node: Node,
+    container: str,
+    labels: Mapping[str, str],
+    tools: str,
 ) -> None:
-    """Create the Docker volumes of all nodes; raise EngineError if the Docker engine refuses a volume."""
-    for node, container in containers.items():
-        for name, path in volumes_of(spec, node, container).items():
-            options = {}
-            if path != LOG_DIR and spec.disks is not None:
-                options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={spec.disks.size}"}
-            with docker_errors(EngineError, f"create the Docker volume {name}"):
-                client.volumes.create(name, labels=dict(labels), driver_opts=options)
+    """Create the Docker volumes of a node; raise EngineError if the Docker engine refuses a volume.
+
+    ``tools`` is an image with the tools that make a block device.
+    """
+    for name, path in volumes_of(spec, node, container).items():
+        options = {}
+        if path != LOG_DIR and spec.disks is not None:
+            options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={spec.disks.size}"}
+        elif spec.block_device is not None:
+            device = _make_device(client, spec.block_device, container, labels, tools)
+            mount_options = "noatime,sync" if spec.block_device.sync else "noatime"
+            options = {"type": "ext4", "device": device, "o": mount_options}
+        with docker_errors(EngineError, f"create the Docker volume {name}"):
+            client.volumes.create(name, labels=dict(labels), driver_opts=options)
+
+
+def _make_device(
+    client: docker.DockerClient, block_device: BlockDevice, container: str, labels: Mapping[str, str], tools: str
+) -> str:
+    """Make an ext4 file system on a new loop device; return the device's path. Raises EngineError on failure."""
+    volume, holder = f"{container}-image", f"{container}-device"
+    with docker_errors(EngineError, f"make a block device for {container}"):
+        client.volumes.create(volume, labels=dict(labels))
+        started = client.containers.run(
+            tools,
+            ["-c", _MAKE_DEVICE],
+            entrypoint="sh",
+            name=holder,
+            labels=dict(labels),
+            environment={"SIZE": block_device.size},
+            volumes={volume: {"bind": _IMAGE_DIR, "mode": "rw"}, "/dev": {"bind": "/dev", "mode": "rw"}},
+            detach=True,
+            **DEVICE_ACCESS,
+        )
+        said = []
+        for line in started.logs(stream=True, follow=True):  # ends if the script fails
+            said.append(line.decode(errors="replace").strip())
+            if said[-1].startswith("device "):
+                return str(said[-1].removeprefix("device "))
+    raise EngineError(
+        f"can't make a block device for {container}: {' '.join(said) or 'no output'}; "
+        "this needs loop devices (`modprobe loop`) and an engine that is not rootless"
+    )
+
+
+def block_device_of(container: Container) -> BlockDevice | None:
+    """Return the block device of a node's log directory, as the engine knows it; None if the node has none."""
+    try:
+        volume = container.client.volumes.get(mounted_volumes(container)[LOG_DIR])
+    except (KeyError, NotFound):
+        return None
+    options = volume.attrs.get("Options") or {}
+    return BlockDevice(sync="sync" in options["o"].split(",")) if options.get("type") == "ext4" else None
+
+
+def mounted_volumes(container: Container) -> dict[str, str]:
+    """Map each mount path of a container to the Docker volume that is mounted there."""
+    return {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
 
 
 def run_on_volume(container: Container, path: str, script: str, *, root: bool) -> str:
@@ -42,7 +125,7 @@ def run_on_volume(container: Container, path: str, script: str, *, root: bool) -
     The script runs as ``root`` or as the user of the node's container, and also if the node is stopped. Raises
     ClusterError if the script's exit status is not 0.
     """
-    mounts = {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
+    mounts = mounted_volumes(container)
     if path not in mounts:
         raise ClusterError(f"the container {container.name} has no Docker volume at {path}")
     labels = {key: value for key, value in container.labels.items() if key != NODE}

@@ -32,6 +32,7 @@ DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION
 OFFICIAL_KAFKA = "apache/kafka"
 OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
+_LOCAL = "http+docker://"  # begin of the SDK's address of an engine that it reaches through a socket of this host
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,20 @@ def connect() -> docker.DockerClient:
     return client
 
 
+def block_device_refusal(client: docker.DockerClient) -> str | None:
+    """Return why nodes can't have block devices on this engine, and what to do; None if nothing is known against it."""
+    with docker_errors(EngineError, "ask for its security options"):
+        options = client.info().get("SecurityOptions") or ()
+    if any("rootless" in option for option in options):
+        return "a rootless engine may not mount file systems; use an engine that runs as root"
+    if client.api.base_url.startswith(_LOCAL) and not Path("/dev/loop-control").exists():
+        return "this host has no loop devices; load the kernel's module with: modprobe loop"
+    return None
+
+
 def volumes_folder(client: docker.DockerClient) -> Path | None:
     """Return the folder of the Docker engine's volumes; None if the engine may be on another host."""
-    if not client.api.base_url.startswith("http+docker://"):  # the SDK's name for a socket of this host
+    if not client.api.base_url.startswith(_LOCAL):
         return None
     with docker_errors(EngineError, "ask for the folder of its volumes"):
         return Path(client.info()["DockerRootDir"])
@@ -132,11 +144,12 @@ def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
 
 def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     """Return an image of Kafka's Java client, which is built on top of the image of Kafka ``version``."""
-    recipe = build.java_client(kafka_image(client, version, log).name)
-    with _engine_errors():
-        present = has_image(client, recipe.name)
-        name = build.build_image(client, recipe, log)
-        return Image(name, _digest(client, name), "here" if present else "built")
+    return _built(client, build.java_client(kafka_image(client, version, log).name), log)
+
+
+def tools_image(client: docker.DockerClient, log: Log) -> Image:
+    """Return an image with tools for block devices (util-linux, e2fsprogs, perl)."""
+    return _built(client, build.base(), log)
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
@@ -147,6 +160,13 @@ def images_here(client: docker.DockerClient) -> list[ImageHere]:
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}
         names = sorted(name for name in sizes if name.startswith(prefixes))
         return [ImageHere(name, _digest(client, name), sizes[name]) for name in names]
+
+
+def _built(client: docker.DockerClient, recipe: Recipe, log: Log) -> Image:
+    with _engine_errors():
+        present = has_image(client, recipe.name)
+        name = build.build_image(client, recipe, log)
+        return Image(name, _digest(client, name), "here" if present else "built")
 
 
 def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log) -> Image:

@@ -22,12 +22,13 @@ from aftershock.errors import ClusterError, EngineError, FaultError, Log
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
-from aftershock.harness.cluster.disks import create_volumes, volumes_of
+from aftershock.harness.cluster.disks import create_volumes, run_on_volume, volumes_of
 from aftershock.harness.cluster.engine import Image, docker_errors
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.kafka.settings import set_level
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety import watchdog
 
@@ -63,14 +64,23 @@ class Container(DockerContainer):
 
 @dataclass(frozen=True)
 class Images:
+    """Images of a cluster; ``tools`` makes block devices, for a cluster that has some."""
+
     kafka: Image
     toxiproxy: Image
+    tools: Image | None = None
 
 
 def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Images:
-    """Find, pull or build the Docker images for a cluster; raise ImageError if an image is not available."""
+    """Find, pull or build the Docker images for a cluster.
+
+    Raises ImageError if an image is not available, EngineError if the engine can't run such a cluster.
+    """
+    if spec.block_device and (refusal := engine.block_device_refusal(client)):
+        raise EngineError(f"the nodes can't have block devices: {refusal}")
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
-    return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log))
+    tools = engine.tools_image(client, log) if spec.block_device else None
+    return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log), tools)
 
 
 def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]:
@@ -79,7 +89,7 @@ def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]
     return {
         "cluster": cluster.run_id,
         "profile": {"name": profile.name, **profile.broker, "jvm": profile.jvm_flags},
-        "images": asdict(images),
+        "images": {name: image for name, image in asdict(images).items() if image},
         "versions": {**home.facts["versions"], "kafka": kafka, "toxiproxy": engine.TOXIPROXY},
     }
 
@@ -107,7 +117,8 @@ def launch(
     names = {node: f"{prefix}-{node.name}" for node in topology.nodes}
     networks = {rack: RackNetwork(f"{prefix}-{rack}", labels) for rack in topology.racks}
     with closing(engine.connect()) as client, ThreadPoolExecutor(max_workers=8) as pool:
-        create_volumes(client, spec, names, labels)
+        tools = images.tools.name if images.tools else ""
+        list(pool.map(lambda node: create_volumes(client, spec, node, names[node], labels, tools), names))
         list(pool.map(RackNetwork.create, networks.values()))
         toxiproxy = Container(images.toxiproxy.name, f"{prefix}-toxiproxy", labels)
         for node, name in names.items():
@@ -142,6 +153,13 @@ def launch(
         running = {BrokerId(node.id): KafkaNode(node, container.get_wrapped_container()) for node, container in started}
     cluster = Cluster(spec, run_id, proxy_layer, running)
     cluster.await_ready(_READY_S)
+    for feature, level in spec.features.items():
+        set_level(cluster.admin, feature, level)
+    if spec.block_device:
+        # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            flush = f"sync -f {LOG_DIR}"
+            list(pool.map(lambda node: run_on_volume(node.container, LOG_DIR, flush, root=True), running.values()))
     write_descriptor(home, run_id, spec)
     return cluster
 

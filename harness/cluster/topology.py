@@ -16,8 +16,8 @@ from typing import Any, Literal, cast
 
 from aftershock.errors import ClusterError
 from aftershock.faults.plan.broker_settings import setting_refusal
+from aftershock.faults.plan.cluster import BlockDevice, Disks
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.faults.plan.cluster import Disks
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
 
@@ -207,7 +207,8 @@ class ClusterSpec:
     ``racks`` has the number of brokers in each rack, in the order of the brokers' ids. ``controllers`` is the number of
     controllers that are not brokers. ``config`` has properties of all brokers; an empty value means Kafka's default.
     ``brokers`` has properties of single brokers by broker id, which override the properties in ``config``.
-    ``heap_bytes`` is the heap of each node's JVM, None for that of the profile.
+    ``heap_bytes`` is the heap of each node's JVM, None for that of the profile. ``features`` has the levels of Kafka's
+    features that differ from those of a new cluster.
     """
 
     kafka: str
@@ -219,6 +220,8 @@ class ClusterSpec:
     wire_proxy: bool = False
     brokers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     heap_bytes: int | None = None
+    block_device: BlockDevice | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def topology(self) -> Topology:
@@ -230,8 +233,11 @@ class ClusterSpec:
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
         brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
-        disks, proxy = plan.disks, plan.wire_proxy
-        return cls(version, racks, plan.controllers, profile, config, disks, proxy, brokers, plan.heap)
+        disks, proxy, device = plan.disks, plan.wire_proxy, plan.block_device
+        features = dict(plan.features)
+        return cls(
+            version, racks, plan.controllers, profile, config, disks, proxy, brokers, plan.heap, device, features
+        )
 
     def as_plan(self) -> ClusterPlan:
         return ClusterPlan(
@@ -241,6 +247,8 @@ class ClusterSpec:
             controllers=cast("Any", self.controllers),
             config=dict(self.config),
             disks=self.disks,
+            block_device=self.block_device,
+            features=dict(self.features),
             wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
@@ -255,7 +263,9 @@ class ClusterSpec:
             "controllers": self.controllers,
             "profile": self.profile.name,
             **({"disks": self.disks.model_dump()} if self.disks else {}),
+            **({"block_device": self.block_device.model_dump()} if self.block_device else {}),
             **({"wire_proxy": True} if self.wire_proxy else {}),
+            **({"features": dict(sorted(self.features.items()))} if self.features else {}),
             **({"brokers": brokers} if brokers else {}),
             **({"heap_bytes": self.heap_bytes} if self.heap_bytes else {}),
             "config": dict(sorted(self.config.items())),
@@ -266,10 +276,23 @@ class ClusterSpec:
         """Parse the output of ``to_json``; raise KeyError, TypeError or ValueError if the document is invalid."""
         racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
         disks = Disks.model_validate(document["disks"]) if "disks" in document else None
+        device = BlockDevice.model_validate(document["block_device"]) if "block_device" in document else None
         config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
         brokers = {int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()}
         controllers, heap_bytes = document["controllers"], document.get("heap_bytes")
-        return cls(document["kafka"], racks, controllers, profile, config, disks, wire_proxy, brokers, heap_bytes)
+        return cls(
+            document["kafka"],
+            racks,
+            controllers,
+            profile,
+            config,
+            disks,
+            wire_proxy,
+            brokers,
+            heap_bytes,
+            device,
+            dict(document.get("features", {})),
+        )
 
     @property
     def own_classes(self) -> bool:

@@ -39,6 +39,7 @@ _DYNAMIC_SOURCE = {"topic": 1, "broker": 2}  # ConfigEntry.ConfigSource: DYNAMIC
 _CLIENT = "client-id"
 _ANY_NAMED = 2  # DescribeClientQuotasRequest.json: MatchType, any entity that has a name
 _VOTER_TIMEOUT_S = 1.0
+_UPGRADE, _SAFE_DOWNGRADE = i8(1), i8(2)  # upgrade types of UpdateFeatures
 _FEATURES_TIMEOUT_S = 15.0
 
 
@@ -128,18 +129,21 @@ def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
     return {item.name: item.max_version for item in _api_versions(admin, broker).supported_features}
 
 
-def raise_level(admin: Admin, name: str, level: int) -> None:
-    """Finalise a higher level of a Kafka feature (UpdateFeatures); raise AdminError if Kafka refuses."""
-    if finalised(admin).get(name) == level:
+def set_level(admin: Admin, name: str, level: int) -> None:
+    """Finalise another level of a Kafka feature (UpdateFeatures, KIP-584); raise AdminError if Kafka refuses."""
+    before = finalised(admin).get(name, 0)
+    if before == level:
         return
-    update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=i8(1))
+    update = FeatureUpdateKey(
+        feature=name, max_version_level=i16(level), upgrade_type=_UPGRADE if level > before else _SAFE_DOWNGRADE
+    )
     request = UpdateFeaturesRequest(
         feature_updates=(update,),
         timeout=i32Timedelta.parse(timedelta(seconds=_FEATURES_TIMEOUT_S)),
         validate_only=False,
     )
     response = admin.ask(request, _FEATURES_TIMEOUT_S)
-    raise_for(response.error_code, f"raise {name} to {level}", response.error_message)
+    raise_for(response.error_code, f"set the feature {name} to {level}", response.error_message)
 
 
 def _api_versions(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:

@@ -16,7 +16,7 @@ from typing import Any
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import CheckedPlan, load_plan
-from aftershock.faults.plan.cluster import Attach
+from aftershock.faults.plan.cluster import Attach, BlockDevice
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster import engine, ownership
@@ -86,8 +86,11 @@ class Job:
                 [f"a plan with `cluster: attach`, which uses an existing cluster, runs only with {allowed}"]
             )
         cluster = self.checked.plan.cluster
-        wire_proxy = cluster.wire_proxy or any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
-        return ClusterSpec.of(cluster.model_copy(update={"wire_proxy": wire_proxy}), self.kafka)
+        kinds = [KINDS[step.kind] for step in self.timeline.steps]
+        wire_proxy = cluster.wire_proxy or any(kind.family == "protocol" for kind in kinds)
+        block_device = cluster.block_device or (BlockDevice() if any(k.needs_block_device for k in kinds) else None)
+        extended = cluster.model_copy(update={"wire_proxy": wire_proxy, "block_device": block_device})
+        return ClusterSpec.of(extended, self.kafka)
 
 
 def prepare(

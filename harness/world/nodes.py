@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -11,10 +11,11 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
+from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.faults.targets.values import BrokerId, Limits, LogDir, Throttling
-from aftershock.harness.cluster import engine
+from aftershock.harness.cluster import engine, power
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.disks import run_on_volume
+from aftershock.harness.cluster.disks import block_device_of, run_on_volume
 from aftershock.harness.cluster.node import KafkaNode, output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
@@ -122,6 +123,19 @@ class MachineWorld:
         user = self._beside(broker, log_dir, "id -u", root=False).strip()
         self._beside(broker, log_dir, f"chown -R {user} {log_dir} && chmod -R u+w {log_dir}")
 
+    @in_thread
+    def block_device(self, broker: BrokerId) -> BlockDevice | None:
+        return block_device_of(self._cluster.nodes[broker].container)
+
+    @in_thread
+    def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
+        shut_down = power.cut_power([self._cluster.nodes[broker] for broker in brokers])
+        return frozenset(BrokerId(node.node.id) for node in shut_down)
+
+    @in_thread
+    def restore_power(self, brokers: Collection[BrokerId]) -> None:
+        power.restore_power([self._cluster.nodes[broker] for broker in brokers])
+
     def _beside(self, broker: BrokerId, log_dir: str, script: str, *, root: bool = True) -> str:
         return run_on_volume(self._cluster.nodes[broker].container, log_dir, script, root=root)
 
@@ -158,7 +172,7 @@ class UpgradesWorld:
     version = _on_node(KafkaNode.version)
     supported_features = delegate("_cluster.admin", settings.supported)
     features = delegate("_cluster.admin", settings.finalised)
-    raise_feature = delegate("_cluster.admin", settings.raise_level)
+    raise_feature = delegate("_cluster.admin", settings.set_level)
 
     @in_thread
     def reported_version(self, broker: BrokerId) -> str:

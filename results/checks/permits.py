@@ -14,8 +14,8 @@ a fault with ``roles.permits``             the listed rules, for the fault's top
 =========================================  ===========================================================================
 
 ``min.insync.replicas`` permits nothing, neither as 1 nor unset, which is 1 too. With acks=all a record is acknowledged
-by all replicas in sync, however few. No fault destroys a disk, and another replica leads only after an unclean
-election.
+by all replicas in sync, however few. One of them has it on its disk, unless all lose power at once, which the fault
+says (``roles.permits``), and another replica leads only after an unclean election.
 
 Findings are counted for a client, not for each of its topics, so what is permitted on one of several topics is
 permitted on all of them.

@@ -1,5 +1,7 @@
 """Cases of faults on broker processes: killed, stopped, frozen, restarted, upgraded."""
 
+import asyncio
+
 from confluent_kafka.admin import AdminClient
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
@@ -18,6 +20,14 @@ async def balanced(stand: Stand) -> None:
 def requests_waited_for_fencing(seen: Observation) -> None:
     """Assert that partitions of the victim waited until the controller had fenced it (3 s)."""
     assert seen.slowest_ms("during") > 1_500
+
+
+def records_vanished(seen: Observation) -> None:
+    """Assert that the log has fewer records than were acknowledged, and that the victims' nodes take new records."""
+    ends = asyncio.run(seen.stand.world.log_ends(TOPIC))
+    acknowledged = [ack for ack in seen.acks if ack.error is None]
+    assert sum(high_watermark for _, high_watermark in ends.values()) < len(acknowledged)
+    assert seen.records("after")
 
 
 def other_leaders(seen: Observation) -> None:
@@ -54,6 +64,12 @@ CASES = {
     "kill": [Case("{kind: kill, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, before=balanced)],
     "stop": [Case("{kind: stop, broker: leader of probe/0, for: 4s}", other_leaders, before=balanced)],
     "pause": [Case("{kind: pause, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, before=balanced)],
+    "power_loss": [
+        Case(
+            "{kind: power_loss, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, "devices", balanced
+        ),
+        Case("{kind: power_loss, everywhere: true, for: 1s}", records_vanished, "devices"),
+    ],
     "restart": [Case("{kind: restart, broker: leader of probe/0}", other_leaders, before=balanced)],
     "rolling_restart": [
         Case("{kind: rolling_restart}", other_leaders, before=balanced),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.plan.cluster import BlockDevice, Disks
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.faults.plan.cluster import Disks
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Entry
 from aftershock.harness.adhoc.inject import single_fault_timeline
@@ -31,6 +31,7 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "proxied": ClusterPlan(wire_proxy=True),
     "bounded": ClusterPlan(disks=Disks()),
     "doubled": ClusterPlan(disks=Disks(count=2)),
+    "devices": ClusterPlan(block_device=BlockDevice()),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.
     "smoke": ClusterPlan(wire_proxy=True),
 }

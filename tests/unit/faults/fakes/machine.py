@@ -2,10 +2,11 @@
 can't write.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.faults.targets.values import BrokerId, Limits, LogDir, Throttling
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class FakeMachine:
         }
         self.unusable_us: dict[tuple[BrokerId, str], int] = {}
         self.offline: set[tuple[BrokerId, str]] = set()
+        self.devices: dict[BrokerId, BlockDevice | None] = {BrokerId(broker): BlockDevice() for broker in BROKERS}
+        self.still_mounted: frozenset[BrokerId] = frozenset()  # nodes whose file systems a power cut does not reach
 
     async def limits(self: "FakeWorld", broker: BrokerId) -> Limits:
         await self._called("limits", broker)
@@ -93,6 +96,21 @@ class FakeMachine:
         await self._called("unseal", (broker, log_dir))
         self._change(broker, log_dir, writable=True)
         self._usable(broker, log_dir)
+
+    async def block_device(self: "FakeWorld", broker: BrokerId) -> BlockDevice | None:
+        await self._called("block_device", broker)
+        return self.devices[broker]
+
+    async def cut_power(self: "FakeWorld", brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
+        await self._called("cut_power", tuple(brokers))
+        for broker in brokers:
+            self._lose(broker, "exited")
+        return frozenset(brokers) - self.still_mounted
+
+    async def restore_power(self: "FakeWorld", brokers: Collection[BrokerId]) -> None:
+        await self._called("restore_power", tuple(brokers))
+        for broker in brokers:
+            self._regain(broker)
 
     def roomy(self: "FakeWorld") -> bool:
         """Return whether only the original limits apply and every directory is usable and in use."""
