@@ -288,6 +288,7 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
     analysis.trend,
     search.explore,
     search.kip,
+    search.durability,
     search.minimise,
     analysis.report,
     analysis.explain,

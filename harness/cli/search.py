@@ -1,9 +1,10 @@
-"""Commands ``explore``, ``minimise`` and ``kip``, which run many plans.
+"""Commands ``explore``, ``minimise``, ``kip`` and ``durability``, which run many plans.
 
 The exit code of ``explore`` is 0 if no run failed, 1 if a run failed, and 2 if no run passed or failed. The exit code
 of ``minimise`` is 0 if a smaller failing plan was written, and 2 if the failure is intermittent, or the time budget
 ended first. The exit code of ``kip`` is 0 if all claims are confirmed, 1 if a claim is contradicted, and 2 if a claim
-is undecided. Exit code 3 of ``explore``, ``minimise`` and ``kip`` means an error.
+is undecided. The exit code of ``durability`` is 0 if no record was lost that Kafka promises to keep, 1 if one was lost,
+and 2 if runs are missing or can't be trusted. Exit code 3 means an error.
 """
 
 import json
@@ -196,3 +197,37 @@ def kip(
     if sabotage:
         return int(any(tally(result.statements).confirmed for result in results))
     return exit_code([result.verdict.word for result in results])
+
+
+def durability(
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
+    ] = 1,
+    out: OutOption = Path("runs"),
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Read the stored evidence in DIR; run nothing.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure which acknowledged records power cuts destroy, by failure domain and configuration."""
+    from aftershock.harness.labs import durability as lab
+
+    if source is not None:
+        if not (source / lab.NAME).is_file():
+            raise AftershockError(f"--from {source}: the folder has no {lab.NAME}; name the folder of a measurement")
+        home = source
+    else:
+        from aftershock.harness.run.progress import Progress
+        from aftershock.harness.run.run import Request, perform
+
+        progress = Progress()
+
+        def run_plan(request: Request) -> Path:
+            return perform(request, progress)[0]
+
+        home = lab.run_missing(out, seed, shlex.join(["aftershock", *sys.argv[1:]]), run_plan, progress.log)
+    result = lab.read_result(home)
+    if source is None:
+        progress.log(f"report: {lab.write_page(result, home)}")
+    print(json.dumps(lab.document(result), indent=1) if as_json else lab.text(result))
+    return result.exit_code

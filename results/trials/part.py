@@ -177,6 +177,11 @@ class Part:
         rows = ds.dataset(self.home / "outcomes", format="parquet")
         return rows.to_table(columns=list(columns), filter=condition)
 
+    def log(self, topic: str, columns: Sequence[str]) -> pa.Table:
+        """Return the records that the log of a topic had at the end of the run."""
+        rows = ds.dataset(self.home / "log", format="parquet")
+        return rows.to_table(columns=list(columns), filter=ds.field("topic") == topic)
+
     def samples(self, name: str) -> pa.Table:
         """Return the samples of a metric as columns ``t_us broker_id value``, in order of time."""
         rows = ds.dataset(self.home / "metrics", format="parquet")

@@ -54,7 +54,6 @@ _RUN = (
 _TIMELINE = ("schema_version", "name", "seed", "cluster", "timing", "topics", "workloads", "steps")
 _CHECKS = ("harness", "witness", "exposure", "integrity")
 _JOURNAL = ("t_us", "fault", "state", "targets")
-_TABLES = ("outcomes", "metrics", "offsets")
 _PLACE = re.compile(
     r"(?<![\w.:/-])/(?:home|root|work|tmp|var|opt|mnt|srv|private|Users)/[^\s\"']*"
     r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org|cloud|internal|local)(?::\d+|/)[^\s\"']*"
@@ -63,8 +62,8 @@ _PLACE = re.compile(
 
 
 @dataclass(frozen=True)
-class _Observed(Part):
-    """Part of a trial that records what the measurements of claims read."""
+class Observed(Part):
+    """Part of a trial that records what is read of it."""
 
     cuts: set[tuple[str, str, str]] = field(default_factory=set)
     distributions: set[tuple[str, str, str]] = field(default_factory=set)
@@ -72,6 +71,7 @@ class _Observed(Part):
     columns: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     event_names: set[str] = field(default_factory=set)
+    logs: set[str] = field(default_factory=set)
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
         parsed = parse(measure)
@@ -90,6 +90,10 @@ class _Observed(Part):
         self.rows.add((op, client))
         self.columns.update(columns)
         return super().outcomes(op, columns, client)
+
+    def log(self, topic: str, columns: Sequence[str]) -> pa.Table:
+        self.logs.add(topic)
+        return super().log(topic, columns)
 
     def samples(self, name: str) -> pa.Table:
         self.names.add(name)
@@ -129,7 +133,7 @@ def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_
         )
     if target.exists() and not (target / runner.NAME).is_file():
         raise AftershockError(f"{target}: the folder is not evidence of a trial; name another folder")
-    parts = {name: _Observed(name, result.parts[name].run) for claim in claims for name in claim.needs}
+    parts = {name: Observed(name, result.parts[name].run) for claim in claims for name in claim.needs}
     state_claims(claims, parts, {})
     words = {entry.id: as_text(entry) for entry in result.statements if entry.id in {claim.id for claim in claims}}
     record = runner.read(home, trial)
@@ -137,11 +141,11 @@ def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_
     shutil.rmtree(draft, ignore_errors=True)
     try:
         for part in parts.values():
-            _write_run(part, draft / part.home.name)
+            write_run(part, draft / part.home.name)
         stored = {name: record.parts[name] for name in parts}
         runner.write(draft, replace(record, parts=stored, left_out={}, claims=words))
         files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
-        _refuse_places(files, draft)
+        refuse_places(files, draft)
         size = sum(path.stat().st_size for path in files)
         if size > bytes_max:
             largest = max(files, key=lambda path: path.stat().st_size).relative_to(draft)
@@ -159,7 +163,7 @@ def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _write_run(part: _Observed, folder: Path) -> None:
+def write_run(part: Observed, folder: Path) -> None:
     """Write the reduced documents, tables and manifest of one run."""
     folder.mkdir(parents=True)
     run, home = part.run, part.home
@@ -216,6 +220,10 @@ def _write_run(part: _Observed, folder: Path) -> None:
         _write_table(samples.to_table(["t_us", "broker_id", "name", "value"], filter=of_names), folder / "metrics")
     if "commit" in {op for op, _ in part.rows} and (home / "offsets").exists():
         _write_table(pq.read_table(home / "offsets"), folder / "offsets")
+    if part.logs:
+        log = ds.dataset(home / "log", format="parquet")
+        of_topics = ds.field("topic").isin(sorted(part.logs))
+        _write_table(log.to_table(["topic", "producer_id", "seq"], filter=of_topics), folder / "log")
     own = read_object(home / manifest.NAME) if (home / manifest.NAME).exists() else {}
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, *manifest.TABLES)]
@@ -236,7 +244,7 @@ def _write_table(table: pa.Table, folder: Path) -> None:
     pq.write_table(table.combine_chunks(), path, use_dictionary=words, column_encoding=encodings, **options)
 
 
-def _refuse_places(files: Sequence[Path], home: Path) -> None:
+def refuse_places(files: Sequence[Path], home: Path) -> None:
     for path in files:
         if path.suffix == ".parquet":
             table = pq.read_table(path)

@@ -1,0 +1,247 @@
+"""Measurement of what power cuts cost, for each cell of a matrix of failures and configurations.
+
+A run of the plan ``durability`` repeats one power cut, and its producers fill eight cells of the matrix side by side.
+Further runs change what loses power, whether eligible leader replicas are kept (KIP-966), and whether file systems are
+mounted with ``sync``. ``durability.json`` is written after each run, so an interrupted measurement can continue.
+
+``python -m aftershock.harness.labs.durability OUT FOLDER`` reduces the runs below OUT to the evidence in FOLDER, from
+which ``aftershock durability --from FOLDER`` gives the same table without Docker.
+"""
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, WorkloadError
+from aftershock.faults.plans import find
+from aftershock.harness.labs.kip.reduce import Observed, refuse_places, write_run
+from aftershock.harness.labs.kip.runner import digest
+from aftershock.harness.labs.kip.trials import Planned
+from aftershock.harness.run.run import Request
+from aftershock.results.durability import ELR, SETTINGS, Cell, broken, cells_of, interval, matrix, meaning, merged
+from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.evidence.stored import read_judged_run
+from aftershock.results.report.page import filled
+from aftershock.results.trials.part import Part
+
+NAME = "durability.json"
+PLAN = "durability"
+PAGE = "durability.html"
+CUTS = 6
+SEED = 1
+SCHEMA_VERSION = 1
+BYTES_MAX = 3_000_000
+_WIDTH = 80
+_AROUND_S, _CUT_S = 55.0, 27.0
+_CUT = "faults.0={{id: cut, at: 0s, for: 5s, kind: power_loss, {}}}"
+_WHERE: Mapping[str, tuple[str, ...]] = {
+    "node": (_CUT.format("broker: 1"),),
+    "rack": (_CUT.format("rack: a"), "cluster.racks={a: 2, b: 2}"),
+    "all": (),
+}
+_KEEPS_ELR: Mapping[str, tuple[str, ...]] = {"elr": (), "no-elr": (f"cluster.features={{{ELR}: 0}}",)}
+_MOUNTS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "sync": ("cluster.block_device={size: 1024MiB, sync: true}",),
+}
+RUNS = tuple(
+    Planned(
+        f"{where}-{elr}-{mount}", PLAN, _AROUND_S, (*_WHERE[where], *_KEEPS_ELR[elr], *_MOUNTS[mount]), CUTS, _CUT_S
+    )
+    for mount in _MOUNTS
+    for elr in _KEEPS_ELR
+    for where in _WHERE
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A finished run, with the digest of its plan and seed."""
+
+    digest: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Content of ``durability.json``."""
+
+    seed: int = SEED
+    runs: Mapping[str, Stored] = field(default_factory=dict)
+
+    def finished(self, planned: Planned, home: Path) -> str | None:
+        """Return the name of the run of a plan; None if the plan has not run, or has changed since."""
+        stored = self.runs.get(planned.name)
+        if stored is None or stored.digest != digest(planned, self.seed):
+            return None
+        return stored.run if (home / stored.run / "verdict.json").is_file() else None
+
+
+def read(home: Path, seed: int = SEED) -> Measurement:
+    """Return the runs of a measurement; raise EvidenceError for a damaged file."""
+    path = home / NAME
+    if not path.exists():
+        return Measurement(seed)
+    try:
+        document = read_object(path)
+        return Measurement(document["seed"], {name: Stored(**run) for name, run in document["runs"].items()})
+    except (KeyError, TypeError, EvidenceError) as error:
+        raise EvidenceError(f"{path}: the file is damaged ({error}); remove it, and all runs are repeated") from error
+
+
+def write(home: Path, measurement: Measurement) -> None:
+    document = {"schema_version": SCHEMA_VERSION, **asdict(measurement)}
+    write_whole(home / NAME, json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def run_missing(
+    out: Path, seed: int, command: str, perform: Callable[[Request], Path], log: Callable[[str], None]
+) -> Path:
+    """Run what has no stored run; return the folder of the measurement."""
+    home = out / "durability"
+    home.mkdir(parents=True, exist_ok=True)
+    measurement = read(home, seed)
+    if measurement.seed != seed:
+        measurement = Measurement(seed)
+    missing = [planned for planned in RUNS if not measurement.finished(planned, home)]
+    log(f"{len(missing)} of {len(RUNS)} runs are missing, about {sum(run.takes_s for run in missing) / 60:.0f} min")
+    for number, planned in enumerate(missing, 1):
+        log(f"run {number} of {len(missing)}: {planned.name}")
+        try:
+            name = perform(Request(find(PLAN), planned.settings, seed, home, command)).name
+        except (ClusterError, FaultError, WorkloadError) as error:
+            log(f"{planned.name} is left out: {str(error).splitlines()[0]}")
+            continue
+        measurement = Measurement(seed, {**measurement.runs, planned.name: Stored(digest(planned, seed), name)})
+        write(home, measurement)
+    return home
+
+
+@dataclass(frozen=True)
+class Result:
+    """Cells of all runs that can be trusted; ``doubts`` says why others are left out."""
+
+    cells: tuple[Cell, ...]
+    parts: Mapping[str, Part]
+    doubts: Mapping[str, str]
+
+    @property
+    def about(self) -> str:
+        runs = [part.run.run for part in self.parts.values()]
+        kafka = ", ".join(sorted({str((run.get("versions") or {}).get("kafka", "unknown")) for run in runs}))
+        return f"{len(runs)} runs with Kafka {kafka or 'unknown'}"
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all cells are measured and no promise is broken, 1 if one is, 2 if cells are missing."""
+        return 1 if broken(self.cells) else 2 if self.doubts else 0
+
+
+def read_result(home: Path) -> Result:
+    """Read the runs of a measurement below ``home``. Raises EvidenceError for a damaged run."""
+    measurement = read(home)
+    parts, doubts, cells = dict[str, Part](), dict[str, str](), list[Cell]()
+    for planned in RUNS:
+        run = measurement.finished(planned, home)
+        if run is None:
+            doubts[planned.name] = "it has not run"
+            continue
+        part = Part(planned.name, read_judged_run(home / run))
+        if doubt := part.doubt():
+            doubts[planned.name] = doubt
+            continue
+        parts[planned.name] = part
+        cells += cells_of(part)
+    return Result(tuple(merged(cells)), parts, doubts)
+
+
+def _setting(min_isr: int, *, elr: bool) -> str:
+    return f"min {min_isr}{'' if elr else ', no ELR'}"
+
+
+def text(result: Result) -> str:
+    """Return the matrix as text: lost records of acknowledged ones, by configuration."""
+    lines = [
+        f"Acknowledged records lost in power cuts: {result.about}, {CUTS} cuts each",
+        "(min: min.insync.replicas; ELR: eligible leader replicas, KIP-966)",
+        "",
+    ]
+    for where, rows in matrix(result.cells).items():
+        lines.append(f"power lost by {where}")
+        lines.append(
+            "  " + f"{'acks, flush':<22}" + "".join(f"{_setting(min_isr, elr=elr):>14}" for min_isr, elr in SETTINGS)
+        )
+        for row in rows:
+            short = row.flush.partition(" (")[0].removesuffix(", when it likes")
+            figures = ["-" if cell is None else f"{cell.lost:,}/{cell.acknowledged:,}" for cell in row.cells]
+            lines.append("  " + f"{row.acks + ', ' + short:<22}" + "".join(f"{figure:>14}" for figure in figures))
+        lines.append("")
+    for heading, sentences in meaning(result.cells).items():
+        lines += [heading, *textwrap.wrap(sentences, _WIDTH, initial_indent="  ", subsequent_indent="  "), ""]
+    lines += [f"not measured: {name}: {why}" for name, why in result.doubts.items()]
+    return "\n".join(lines).rstrip()
+
+
+def document(result: Result) -> dict[str, object]:
+    """Return the JSON document that ``aftershock durability --json`` prints."""
+    cells = [
+        {**cell.setup._asdict(), "duplicates": cell.duplicates, "cuts": [asdict(loss) for loss in cell.losses]}
+        for cell in result.cells
+    ]
+    runs = {name: part.run.run_id for name, part in result.parts.items()}
+    return {"schema_version": SCHEMA_VERSION, "cells": cells, "runs": runs, "not_measured": dict(result.doubts)}
+
+
+def write_page(result: Result, home: Path) -> Path:
+    page = filled(
+        PAGE,
+        matrix=matrix(result.cells),
+        headings=[(_setting(min_isr, elr=elr), "figure") for min_isr, elr in SETTINGS],
+        interval=lambda cell: "{:.0%} to {:.0%}".format(*interval(cell.cuts_with_loss, len(cell.losses))),
+        meaning=meaning(result.cells),
+        broken=broken(result.cells),
+        cells=result.cells,
+        about=result.about,
+        cuts=CUTS,
+        doubts=result.doubts,
+    )
+    return write_whole(home / PAGE, page)
+
+
+def reduce(home: Path, target: Path) -> int:
+    """Write the evidence of a measurement to ``target``; return its size in bytes.
+
+    Raises AftershockError if the evidence is too large, names a place of this machine, or gives other figures.
+    """
+    result = read_result(home)
+    draft = target.with_name(f".{target.name}.inprogress")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        for name, part in result.parts.items():
+            observed = Observed(name, part.run)
+            cells_of(observed)
+            write_run(observed, draft / part.home.name)
+        measurement = read(home)
+        write(draft, Measurement(measurement.seed, {name: measurement.runs[name] for name in result.parts}))
+        files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
+        refuse_places(files, draft)
+        if (size := sum(path.stat().st_size for path in files)) > BYTES_MAX:
+            raise AftershockError(f"{target}: the reduced evidence has {size} bytes, more than {BYTES_MAX}")
+        if read_result(draft).cells != result.cells:
+            raise AftershockError(f"{target}: the reduced evidence gives other figures")
+        shutil.rmtree(target, ignore_errors=True)
+        draft.rename(target)
+        return size
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    try:
+        print(reduce(Path(sys.argv[1]) / "durability", Path(sys.argv[2])), "bytes")  # noqa: T201
+    except AftershockError as error:
+        sys.exit(str(error))
