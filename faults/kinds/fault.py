@@ -34,9 +34,10 @@ serves no client; ``links``: no data crosses the links; ``moments``: data crosse
 of their groups, and the groups' other members take over; ``unknown``: clients have no obligation wherever the
 fault acts.
 """
-FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
-Family = Literal["link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other"]
+FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other")
+Family = Literal["link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other"]
 ForRule = Literal["needed", "optional", "refused"]
+Need = Literal["wire_proxy", "block_device", "clocks"]
 TargetKind = Literal["brokers", "links", "topics", "clients", "requests"]
 FieldPath = tuple[str, ...]
 """Path of a parameter within a fault of a plan, such as ``("move", "from")``."""
@@ -170,8 +171,8 @@ class Fault(BaseModel, ABC):
     closes_connections: ClassVar[bool] = False
     """True if the fault closes connections to its targets at once; otherwise clients' pending requests time out."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
-    needs_block_device: ClassVar[bool] = False
-    """True if each node must have a block device of its own (key ``cluster.block_device``)."""
+    needs: ClassVar[tuple[Need, ...]] = ()
+    """Keys of ``cluster`` that a launched cluster gets wherever a fault of the plan needs them."""
     for_rule: ClassVar[ForRule]
     allowance_ms: ClassVar[int]
     """Time that the compiler reserves beyond ``for`` for the injection and the heal of a fault of this kind."""

@@ -25,6 +25,7 @@ from aftershock.faults.plan.units import (
     RANGE_SCHEMA,
     RANGES_MAX,
     RATE_EXAMPLES,
+    SHIFT_EXAMPLES,
     SIZE_EXAMPLES,
     format_duration,
 )
@@ -66,6 +67,7 @@ WORDS = {
     "LINK": LINK,
     "ROLE": ROLE,
     "DURATION": DURATION_EXAMPLES,
+    "SHIFT": SHIFT_EXAMPLES,
     "RATE": RATE_EXAMPLES,
     "SIZE": SIZE_EXAMPLES,
     "BANDWIDTH": BANDWIDTH_EXAMPLES,

@@ -182,6 +182,10 @@ class Cluster(Part):
         StrictBool,
         Field(description="clients connect through the wire proxy; always true if the plan has a protocol fault"),
     ] = False
+    clocks: Annotated[
+        StrictBool,
+        Field(description="the wall clock of each node can be moved; always true if the plan has a clock fault"),
+    ] = False
     config: Annotated[
         dict[str, ConfigText], Field(description="settings of every node; an empty value stands for Kafka's default")
     ] = {}

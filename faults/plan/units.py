@@ -26,14 +26,16 @@ _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)?")
 _BYTE_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)\s*/\s*s")
 # descriptions for the JSON schema and the catalogue, which refer to these types by `x-word`
 DURATION_EXAMPLES = "50ms, 4s, 1.5s, 2m"
+SHIFT_EXAMPLES = "5s, -1h"
 RATE_EXAMPLES = "60/s"
 SIZE_EXAMPLES = "bytes: 1000, 10kB, 1MB, 64KiB"
 BANDWIDTH_EXAMPLES = "100kB/s"
 RATE_MAX = 1_000_000  # per second; one worker process reaches a tenth of it
 DAY_MS = 24 * _MS_PER["h"]
+SHIFT_DAYS_MAX = 30
 
 
-def parse_duration_ms(value: object) -> int:
+def parse_duration_ms(value: object, days_max: int = 1) -> int:
     """Parse a duration, ``"1.5s"`` -> 1500, of whole ms and at most a day; raise ValueError with the valid forms."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -41,9 +43,17 @@ def parse_duration_ms(value: object) -> int:
     ms = Decimal(match[1]) * _MS_PER[match[2]]
     if ms != int(ms):
         raise ValueError(f"{value} is not a duration: give a whole number of milliseconds")
-    if ms > DAY_MS:
-        raise ValueError(f"{value} is not a duration: give a day at most (24h)")
+    if ms > days_max * DAY_MS:
+        raise ValueError(f"{value} is not a duration: give {24 * days_max}h at most")
     return int(ms)
+
+
+def parse_shift_ms(value: object) -> int:
+    """Parse a duration of up to 30 days with a sign, ``"-1h"`` -> -3600000; raise ValueError with the valid forms."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and text.startswith("-"):
+        return -parse_duration_ms(text[1:], SHIFT_DAYS_MAX)
+    return parse_duration_ms(text.removeprefix("+") if isinstance(text, str) else text, SHIFT_DAYS_MAX)
 
 
 def parse_rate_per_s(value: object) -> float:
@@ -81,6 +91,11 @@ def format_duration(ms: int) -> str:
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
 
 
+def format_shift(ms: int) -> str:
+    """Format a duration that may be negative, as ``-4s``."""
+    return f"-{format_duration(-ms)}" if ms < 0 else format_duration(ms)
+
+
 def format_rate(per_s: float) -> str:
     """Format a rate as ``60/s``, so that it parses back to the same float."""
     return f"{per_s:.6f}".rstrip("0").rstrip(".") + "/s"
@@ -92,6 +107,7 @@ def format_bytes_per_s(rate: int) -> str:
 
 
 _DURATION_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$"}
+_SHIFT_SCHEMA = {"type": "string", "pattern": r"^[+-]?\d+(\.\d+)?\s*(ms|s|m|h)$"}
 _RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$"}
 _BYTE_RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([kM]i?)?B\s*/\s*s$"}
 _SIZE_SCHEMA = {
@@ -102,6 +118,12 @@ Duration = Annotated[
     BeforeValidator(parse_duration_ms),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({**_DURATION_SCHEMA, "x-word": "DURATION", "description": DURATION_EXAMPLES}),
+]
+Shift = Annotated[
+    int,
+    BeforeValidator(parse_shift_ms),
+    PlainSerializer(format_shift, return_type=str),
+    WithJsonSchema({**_SHIFT_SCHEMA, "x-word": "SHIFT", "description": SHIFT_EXAMPLES}),
 ]
 Rate = Annotated[
     float,

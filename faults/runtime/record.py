@@ -21,6 +21,7 @@ Verb = Literal[
     "restore_limits",
     "reopen_log_dir",
     "restore_power",
+    "restore_clock",
     "roll_back",
     "start_clients",
     "leave_clients",

@@ -20,7 +20,7 @@ from aftershock.faults.runtime.record import Clock, Undo
 from aftershock.faults.runtime.waiting import retry_refused, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
-from aftershock.faults.targets.values import BrokerId, Limits, Resource, Setting, TopicPartition
+from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, Resource, Setting, TopicPartition
 
 Values = Mapping[str, str | None]
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
@@ -73,6 +73,8 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             await world.start(broker)
         case "restore_power":
             await world.restore_power([BrokerId(node) for node in args["brokers"]])
+        case "restore_clock":
+            await world.set_clock(BrokerId(args["broker"]), ClockShift())
         case "roll_back":
             await _roll_back(args, world, clock)
         case "start_clients":

@@ -14,6 +14,7 @@ from aftershock.faults.targets.values import (
     BrokerId,
     BrokerState,
     ClientProcess,
+    ClockShift,
     Exchange,
     GroupMember,
     Heartbeat,
@@ -207,6 +208,19 @@ class MachineControl(Protocol):
         """Mount the file systems of nodes again and start the nodes, also after an interrupted ``cut_power``."""
 
 
+class ClockControl(Protocol):
+    """Control of the wall clocks of nodes; monotonic time is never changed."""
+
+    def has_clocks(self) -> bool:
+        """Return True if the clocks of the cluster's nodes can be moved."""
+
+    async def set_clock(self, broker: BrokerId, shift: ClockShift) -> None:
+        """Move a node's clock, by its true time; an unmoved ``ClockShift()`` restores it."""
+
+    async def clock_error_ms(self, broker: BrokerId) -> float:
+        """Return by how much a broker's clock is ahead, by the append time of a record; negative if it is behind."""
+
+
 class Upgradable(Protocol):
     """Replacement of nodes by another Kafka version on the same disk."""
 
@@ -293,5 +307,15 @@ class WireProxyControl(Protocol):
         """
 
 
-class World(NodeControl, MachineControl, Upgradable, Linked, Administered, ClientControl, WireProxyControl, Protocol):
+class World(
+    NodeControl,
+    MachineControl,
+    ClockControl,
+    Upgradable,
+    Linked,
+    Administered,
+    ClientControl,
+    WireProxyControl,
+    Protocol,
+):
     """A cluster that implements all protocols, so that every fault kind can be injected into it."""

@@ -195,7 +195,7 @@ def fault_name(document: Document, loc: Location) -> str:
 
 
 def needs_wire_proxy(document: Document) -> bool:
-    """Return True if any fault of the plan is of the ``protocol`` family."""
+    """Return True if any fault of the plan needs the wire proxy."""
 
     def kinds(entry: Any) -> Iterator[str]:
         if isinstance(entry, Mapping):
@@ -204,7 +204,7 @@ def needs_wire_proxy(document: Document) -> bool:
         for child in entry if isinstance(entry, list) else ():
             yield from kinds(child)
 
-    return any(KINDS[kind].family == "protocol" for kind in kinds(list(document.get("faults") or ())))
+    return any("wire_proxy" in KINDS[kind].needs for kind in kinds(list(document.get("faults") or ())))
 
 
 def with_faults(document: Document, units: Collection[Location]) -> Document:

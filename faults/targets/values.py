@@ -69,6 +69,20 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class ClockShift:
+    """Difference of a node's wall clock from true time.
+
+    The clock is ``offset_ms`` ahead, runs at ``rate`` seconds per true second from now on, and is ``strobe_ms`` ahead
+    and behind in turn, each for ``every_ms``.
+    """
+
+    offset_ms: int = 0
+    rate: float = 1.0
+    strobe_ms: int = 0
+    every_ms: int = 0
+
+
+@dataclass(frozen=True)
 class Throttling:
     """Counters of the kernel for the CPU quota of a container since its start."""
 

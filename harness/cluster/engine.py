@@ -148,8 +148,8 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
 
 
 def tools_image(client: docker.DockerClient, log: Log) -> Image:
-    """Return an image with tools for block devices (util-linux, e2fsprogs, perl)."""
-    return _built(client, build.base(), log)
+    """Return an image with tools for block devices (util-linux, e2fsprogs, perl) and clocks."""
+    return _built(client, build.tools(), log)
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:

@@ -21,6 +21,7 @@ from testcontainers.core.network import Network
 from aftershock.errors import ClusterError, EngineError, FaultError, Log
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.clocks import CLOCK_DIR, ENVIRONMENT, TOPIC, clock_volume, create_clock
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
 from aftershock.harness.cluster.disks import create_volumes, run_on_volume, volumes_of
 from aftershock.harness.cluster.engine import Image, docker_errors
@@ -28,7 +29,7 @@ from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.kafka.settings import set_level
+from aftershock.harness.kafka.settings import create_topic_on, set_level
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety import watchdog
 
@@ -64,7 +65,7 @@ class Container(DockerContainer):
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a cluster; ``tools`` makes block devices, for a cluster that has some."""
+    """Images of a cluster; ``tools`` is for clusters with block devices or clocks."""
 
     kafka: Image
     toxiproxy: Image
@@ -79,7 +80,7 @@ def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Imag
     if spec.block_device and (refusal := engine.block_device_refusal(client)):
         raise EngineError(f"the nodes can't have block devices: {refusal}")
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
-    tools = engine.tools_image(client, log) if spec.block_device else None
+    tools = engine.tools_image(client, log) if spec.block_device or spec.clocks else None
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log), tools)
 
 
@@ -119,6 +120,8 @@ def launch(
     with closing(engine.connect()) as client, ThreadPoolExecutor(max_workers=8) as pool:
         tools = images.tools.name if images.tools else ""
         list(pool.map(lambda node: create_volumes(client, spec, node, names[node], labels, tools), names))
+        if spec.clocks:
+            list(pool.map(lambda name: create_clock(client, name, labels, tools), names.values()))
         list(pool.map(RackNetwork.create, networks.values()))
         toxiproxy = Container(images.toxiproxy.name, f"{prefix}-toxiproxy", labels)
         for node, name in names.items():
@@ -139,7 +142,7 @@ def launch(
                 images.kafka.name,
                 names[node],
                 {**labels, NODE: str(node.id), "aftershock.rack": node.rack},
-                env=spec.environment(node, cluster_id_of(run_id), advertised),
+                env=spec.environment(node, cluster_id_of(run_id), advertised) | (ENVIRONMENT if spec.clocks else {}),
                 hostname=node.name,
                 mem_limit=_MEMORY,
                 # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
@@ -148,6 +151,8 @@ def launch(
             # existing volumes, because volumes that the container creates lack our labels
             for volume, path in volumes_of(spec, node, names[node]).items():
                 container.with_volume_mapping(volume, path, "rw")
+            if spec.clocks:
+                container.with_volume_mapping(clock_volume(names[node]), CLOCK_DIR, "rw")
             container.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
         started = zip(nodes, pool.map(Container.start, nodes.values()), strict=True)
         running = {BrokerId(node.id): KafkaNode(node, container.get_wrapped_container()) for node, container in started}
@@ -155,6 +160,9 @@ def launch(
     cluster.await_ready(_READY_S)
     for feature, level in spec.features.items():
         set_level(cluster.admin, feature, level)
+    if spec.clocks:
+        replicas = {number: (broker,) for number, broker in enumerate(topology.broker_ids)}
+        create_topic_on(cluster.admin, TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
     if spec.block_device:
         # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
         with ThreadPoolExecutor(max_workers=8) as pool:

@@ -208,7 +208,7 @@ class ClusterSpec:
     controllers that are not brokers. ``config`` has properties of all brokers; an empty value means Kafka's default.
     ``brokers`` has properties of single brokers by broker id, which override the properties in ``config``.
     ``heap_bytes`` is the heap of each node's JVM, None for that of the profile. ``features`` has the levels of Kafka's
-    features that differ from those of a new cluster.
+    features that differ from those of a new cluster. With ``clocks``, the wall clock of each node can be moved.
     """
 
     kafka: str
@@ -222,6 +222,7 @@ class ClusterSpec:
     heap_bytes: int | None = None
     block_device: BlockDevice | None = None
     features: Mapping[str, int] = field(default_factory=dict)
+    clocks: bool = False
 
     @cached_property
     def topology(self) -> Topology:
@@ -230,13 +231,19 @@ class ClusterSpec:
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
         """Return the specification of the cluster in a plan; ``kafka`` overrides the plan's Kafka version."""
-        version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
-        profile, config = PROFILES[plan.profile], dict(plan.config)
-        brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
-        disks, proxy, device = plan.disks, plan.wire_proxy, plan.block_device
-        features = dict(plan.features)
         return cls(
-            version, racks, plan.controllers, profile, config, disks, proxy, brokers, plan.heap, device, features
+            kafka=kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka),
+            racks=dict(plan.racks),
+            controllers=plan.controllers,
+            profile=PROFILES[plan.profile],
+            config=dict(plan.config),
+            disks=plan.disks,
+            wire_proxy=plan.wire_proxy,
+            brokers=dict(plan.brokers or {}),
+            heap_bytes=plan.heap,
+            block_device=plan.block_device,
+            features=dict(plan.features),
+            clocks=plan.clocks,
         )
 
     def as_plan(self) -> ClusterPlan:
@@ -249,6 +256,7 @@ class ClusterSpec:
             disks=self.disks,
             block_device=self.block_device,
             features=dict(self.features),
+            clocks=self.clocks,
             wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
@@ -265,6 +273,7 @@ class ClusterSpec:
             **({"disks": self.disks.model_dump()} if self.disks else {}),
             **({"block_device": self.block_device.model_dump()} if self.block_device else {}),
             **({"wire_proxy": True} if self.wire_proxy else {}),
+            **({"clocks": True} if self.clocks else {}),
             **({"features": dict(sorted(self.features.items()))} if self.features else {}),
             **({"brokers": brokers} if brokers else {}),
             **({"heap_bytes": self.heap_bytes} if self.heap_bytes else {}),
@@ -274,24 +283,20 @@ class ClusterSpec:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
         """Parse the output of ``to_json``; raise KeyError, TypeError or ValueError if the document is invalid."""
-        racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
-        disks = Disks.model_validate(document["disks"]) if "disks" in document else None
-        device = BlockDevice.model_validate(document["block_device"]) if "block_device" in document else None
-        config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
-        brokers = {int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()}
-        controllers, heap_bytes = document["controllers"], document.get("heap_bytes")
+        block_device = document.get("block_device")
         return cls(
-            document["kafka"],
-            racks,
-            controllers,
-            profile,
-            config,
-            disks,
-            wire_proxy,
-            brokers,
-            heap_bytes,
-            device,
-            dict(document.get("features", {})),
+            kafka=document["kafka"],
+            racks=dict(document["racks"]),
+            controllers=document["controllers"],
+            profile=PROFILES[document["profile"]],
+            config=dict(document["config"]),
+            disks=Disks.model_validate(document["disks"]) if "disks" in document else None,
+            wire_proxy=bool(document.get("wire_proxy")),
+            brokers={int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()},
+            heap_bytes=document.get("heap_bytes"),
+            block_device=BlockDevice.model_validate(block_device) if block_device else None,
+            features=dict(document.get("features", {})),
+            clocks=bool(document.get("clocks")),
         )
 
     @property

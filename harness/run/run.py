@@ -86,11 +86,13 @@ class Job:
                 [f"a plan with `cluster: attach`, which uses an existing cluster, runs only with {allowed}"]
             )
         cluster = self.checked.plan.cluster
-        kinds = [KINDS[step.kind] for step in self.timeline.steps]
-        wire_proxy = cluster.wire_proxy or any(kind.family == "protocol" for kind in kinds)
-        block_device = cluster.block_device or (BlockDevice() if any(k.needs_block_device for k in kinds) else None)
-        extended = cluster.model_copy(update={"wire_proxy": wire_proxy, "block_device": block_device})
-        return ClusterSpec.of(extended, self.kafka)
+        needs = {need for step in self.timeline.steps for need in KINDS[step.kind].needs}
+        needed = {
+            "wire_proxy": cluster.wire_proxy or "wire_proxy" in needs,
+            "block_device": cluster.block_device or (BlockDevice() if "block_device" in needs else None),
+            "clocks": cluster.clocks or "clocks" in needs,
+        }
+        return ClusterSpec.of(cluster.model_copy(update=needed), self.kafka)
 
 
 def prepare(

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import BrokerId, Limits, LogDir, Throttling
-from aftershock.harness.cluster import engine, power
+from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, LogDir, Throttling
+from aftershock.harness.cluster import clocks, engine, power
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.disks import block_device_of, run_on_volume
 from aftershock.harness.cluster.node import KafkaNode, output, replace
@@ -90,7 +90,7 @@ class MachineWorld:
         log_dirs = []
         for path in self._cluster.spec.log_dirs(self._cluster.nodes[broker].node):
             script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
-            fields = self._run_script(broker, script, path).split()
+            fields = run_in_node(self._cluster.nodes[broker], script, path).split()
             block, blocks, free = map(int, fields[:3])
             bounded, writable = path != LOG_DIR, fields[3] == "yes"
             log_dirs.append(LogDir(path, block * blocks, block * free, bounded=bounded, writable=writable))
@@ -143,25 +143,43 @@ class MachineWorld:
         stats: Mapping[str, Any] = self._cluster.nodes[broker].container.stats(stream=False, one_shot=True)
         return stats
 
-    def _run_script(self, broker: BrokerId, script: str, path: str) -> str:
-        """Run a script in the node's container, or in a new container if the node is stopped; return its output.
 
-        A script without output runs again, because docker-py can lose output (docker-py issues 2042 and 3332).
-        """
-        node = self._cluster.nodes[broker]
-        problem = ""
-        for _ in range(_ATTEMPTS_MAX):
-            if node.state() != "running":
-                return run_on_volume(node.container, path, script, root=False)
-            try:
-                code, output = node.container.exec_run(["sh", "-c", script])
-            except APIError as error:
-                problem = f"can't run `{script}` in {node.container.name}: {error.explanation or error}"
-                continue  # the node may just have ended
-            if output and not code:
-                return str(output.decode())
-            problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
-        raise ClusterError(problem)
+def run_in_node(node: KafkaNode, script: str, path: str) -> str:
+    """Run a script in the node's container, or in a new container with its volume at ``path`` if the node is stopped.
+
+    Returns its output. A script without output runs again, because docker-py can lose output (docker-py issues 2042 and
+    3332). Raises ClusterError if the script failed.
+    """
+    problem = ""
+    for _ in range(_ATTEMPTS_MAX):
+        if node.state() != "running":
+            return run_on_volume(node.container, path, script, root=False)
+        try:
+            code, output = node.container.exec_run(["sh", "-c", script])
+        except APIError as error:
+            problem = f"can't run `{script}` in {node.container.name}: {error.explanation or error}"
+            continue  # the node may just have ended
+        if output and not code:
+            return str(output.decode())
+        problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
+    raise ClusterError(problem)
+
+
+class ClocksWorld:
+    """Operations of faults on the wall clocks of nodes, by the protocol `faults.runtime.world.ClockControl`."""
+
+    _cluster: Cluster
+
+    def has_clocks(self) -> bool:
+        return self._cluster.spec.clocks
+
+    @in_thread
+    def set_clock(self, broker: BrokerId, shift: ClockShift) -> None:
+        run_in_node(self._cluster.nodes[broker], clocks.script_of(shift), clocks.CLOCK_DIR)
+
+    @in_thread
+    def clock_error_ms(self, broker: BrokerId) -> float:
+        return clocks.clock_error_ms(self._cluster.admin, self._cluster.spec.topology.broker_ids, broker)
 
 
 class UpgradesWorld:

@@ -20,7 +20,7 @@ from aftershock.harness.kafka.admin import Quorum
 from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld
-from aftershock.harness.world.nodes import MachineWorld, NodesWorld, UpgradesWorld
+from aftershock.harness.world.nodes import ClocksWorld, MachineWorld, NodesWorld, UpgradesWorld
 from aftershock.harness.world.wire_proxy import RulesWorld
 from aftershock.workloads.kafka.wire.connection import Address
 
@@ -129,7 +129,9 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
             )
 
 
-class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld):
+class ClusterWorld(
+    NodesWorld, UpgradesWorld, MachineWorld, ClocksWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld
+):
     """All operations of faults on a launched cluster; ``clients`` are by default those of the run that launched it."""
 
     def __init__(self, cluster: Cluster, clients: ClientProcesses | None = None) -> None:

@@ -87,7 +87,7 @@ class PowerLoss(Fault):
     drops_traffic = True
     closes_connections = True
     exclusive_resources = (ExclusiveResource("process", "brokers"), ExclusiveResource("disk", "brokers"))
-    needs_block_device = True
+    needs = ("block_device",)
     for_rule = "needed"
     allowance_ms = 15_000  # the cut takes up to a second, and a node is back in service 5-10 s after its start
 

@@ -145,6 +145,7 @@ class TamperFault(Fault):
     """Base of faults that consist of a rule of the wire proxy, for requests that match all given parameters."""
 
     family = "protocol"
+    needs = ("wire_proxy",)
     band: ClassVar[Band]
     exposure_target = "requests"
     for_rule = "needed"

@@ -126,6 +126,17 @@ def java_client(kafka_name: str) -> Recipe:
     return Recipe("java-client", version, Build.maven, ("compiler (Maven)", 5), build_s=17, base=kafka_name)
 
 
+def tools() -> Recipe:
+    def download(build: "Build") -> None:
+        build.require_command("gcc", "gcc", "libc6-dev")
+        # without a C library at link time, so that it loads into images with another one
+        flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-nostdlib", "-fno-builtin")
+        build.run(["gcc", *flags, "-o", build.context / "clock.so", build.context / "clock.c"])
+
+    parent = base()
+    return Recipe("tools", "1", download, ("library (gcc)", 1), build_s=1, base=parent.name, parent=parent)
+
+
 def toxiproxy() -> Recipe:
     def download(build: "Build") -> None:
         def go_version(*argv: str) -> tuple[int, int]:

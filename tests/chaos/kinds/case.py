@@ -98,7 +98,7 @@ class Case:
 
     words: str
     effect: Callable[[Observation], None]
-    on: Literal["plain", "isolated", "older", "bounded", "doubled", "devices", "proxied"] = "plain"
+    on: Literal["plain", "isolated", "older", "bounded", "doubled", "devices", "clocks", "proxied"] = "plain"
     before: "Callable[[Stand], Awaitable[None]] | None" = None
     after: "Callable[[Stand], Awaitable[None]] | None" = None
     record_bytes: int = 200

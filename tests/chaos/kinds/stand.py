@@ -32,8 +32,9 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "bounded": ClusterPlan(disks=Disks()),
     "doubled": ClusterPlan(disks=Disks(count=2)),
     "devices": ClusterPlan(block_device=BlockDevice()),
+    "clocks": ClusterPlan(clocks=True),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.
-    "smoke": ClusterPlan(wire_proxy=True),
+    "smoke": ClusterPlan(wire_proxy=True, clocks=True),
 }
 REHEARSED_MS = 2_000
 _SEEN_AFTER_S = 2.5

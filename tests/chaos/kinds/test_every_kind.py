@@ -35,6 +35,7 @@ SMOKE = (
     "cut",
     "kill",
     "log_dir_offline",
+    "clock_bump",
     "reassign",
     "kill_client",
     "strip_hints",

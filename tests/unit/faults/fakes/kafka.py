@@ -28,6 +28,8 @@ BY_DEFAULT: Mapping[Resource, Mapping[str, str | None]] = {
     },
     "topic": {
         "min.insync.replicas": "1",
+        "retention.ms": "604800000",
+        "cleanup.policy": "delete",
         "flush.messages": "9223372036854775807",
         "max.message.bytes": "1048588",
         "leader.replication.throttled.replicas": "",

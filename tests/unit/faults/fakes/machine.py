@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import BrokerId, Limits, LogDir, Throttling
+from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, LogDir, Throttling
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -38,6 +38,9 @@ class FakeMachine:
         }
         self.unusable_us: dict[tuple[BrokerId, str], int] = {}
         self.offline: set[tuple[BrokerId, str]] = set()
+        self.shifts: dict[BrokerId, tuple[int, ClockShift]] = {}  # since when each moved clock is moved
+        self.deaf_clocks = False  # True if a moved clock is not seen by the broker
+        self.clocks = True
         self.devices: dict[BrokerId, BlockDevice | None] = {BrokerId(broker): BlockDevice() for broker in BROKERS}
         self.still_mounted: frozenset[BrokerId] = frozenset()  # nodes whose file systems a power cut does not reach
 
@@ -96,6 +99,22 @@ class FakeMachine:
         await self._called("unseal", (broker, log_dir))
         self._change(broker, log_dir, writable=True)
         self._usable(broker, log_dir)
+
+    def has_clocks(self) -> bool:
+        return self.clocks
+
+    async def set_clock(self: "FakeWorld", broker: BrokerId, shift: ClockShift) -> None:
+        await self._called("set_clock", (broker, shift))
+        self.shifts[broker] = self.clock.now_us(), shift
+
+    async def clock_error_ms(self: "FakeWorld", broker: BrokerId) -> float:
+        await self._called("clock_error_ms", broker)
+        since_us, shift = self.shifts.get(broker, (0, ClockShift()))
+        if self.deaf_clocks:
+            return 0.0
+        now_ms = self.clock.now_us() / 1000
+        strobe_ms = shift.strobe_ms if shift.every_ms and now_ms // shift.every_ms % 2 else -shift.strobe_ms
+        return shift.offset_ms + (shift.rate - 1) * (now_ms - since_us / 1000) + strobe_ms
 
     async def block_device(self: "FakeWorld", broker: BrokerId) -> BlockDevice | None:
         await self._called("block_device", broker)
