@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test test-quick lint bench torture docs site kips evidence mutants clean bootstrap
+.PHONY: demo test test-quick lint bench torture docs site kips evidence durability mutants clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -52,6 +52,10 @@ kips: bootstrap
 # the evidence of the KIPs' headline claims, from runs/ into the repository: `aftershock kip 951 --from docs/evidence/kip951`
 evidence: bootstrap
 	$(BIN)/python -m aftershock.harness.labs.kip.reduce runs docs/evidence
+
+# the table of power cuts in the docs, and its evidence, from what `aftershock durability` has left under runs/; nothing is run
+durability: bootstrap
+	$(BIN)/python -m aftershock.harness.labs.durability runs docs/evidence/durability docs/DURABILITY.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

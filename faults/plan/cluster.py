@@ -146,11 +146,13 @@ class BlockDevice(Part):
     """An own block device for the log directory of each node: an ext4 file system of ``size`` bytes on a loop device.
 
     Its power can be cut, unlike that of a directory on the Docker engine's disk. Unused bytes take no space. With
-    ``sync``, every write is on the device before the broker continues (mount option of the same name).
+    ``sync``, every write is on the device before the broker continues (mount option of the same name). With
+    ``flush_boot``, all that a node wrote at its first start is on the device before the load starts.
     """
 
     size: Annotated[Size, Field(ge=256 * _MIB, le=16_384 * _MIB)] = 1024 * _MIB
     sync: StrictBool = False
+    flush_boot: StrictBool = True
 
 
 class Cluster(Part):

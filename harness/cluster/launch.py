@@ -163,7 +163,7 @@ def launch(
     if spec.clocks:
         replicas = {number: (broker,) for number, broker in enumerate(topology.broker_ids)}
         create_topic_on(cluster.admin, TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
-    if spec.block_device:
+    if spec.block_device and spec.block_device.flush_boot:
         # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
         with ThreadPoolExecutor(max_workers=8) as pool:
             flush = f"sync -f {LOG_DIR}"

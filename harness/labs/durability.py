@@ -4,8 +4,8 @@ A run of the plan ``durability`` repeats one power cut, and its producers fill e
 Further runs change what loses power, whether eligible leader replicas are kept (KIP-966), and whether file systems are
 mounted with ``sync``. ``durability.json`` is written after each run, so an interrupted measurement can continue.
 
-``python -m aftershock.harness.labs.durability OUT FOLDER`` reduces the runs below OUT to the evidence in FOLDER, from
-which ``aftershock durability --from FOLDER`` gives the same table without Docker.
+``python -m aftershock.harness.labs.durability OUT FOLDER PAGE`` reduces the runs below OUT to the evidence in FOLDER,
+from which ``aftershock durability --from FOLDER`` gives the same table without Docker, and writes the table into PAGE.
 """
 
 import json
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, WorkloadError
 from aftershock.faults.plans import find
+from aftershock.harness.labs.kip.output import replace_results
 from aftershock.harness.labs.kip.reduce import Observed, refuse_places, write_run
 from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import Planned
@@ -35,6 +36,7 @@ CUTS = 6
 SEED = 1
 SCHEMA_VERSION = 1
 BYTES_MAX = 3_000_000
+BEGIN = "<!-- results: written by `make durability` from stored evidence -->"
 _WIDTH = 80
 _AROUND_S, _CUT_S = 55.0, 27.0
 _CUT = "faults.0={{id: cut, at: 0s, for: 5s, kind: power_loss, {}}}"
@@ -240,8 +242,33 @@ def reduce(home: Path, target: Path) -> int:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def markdown(result: Result) -> str:
+    """Return the matrix and its meaning for ``docs/DURABILITY.md``."""
+    lines = [f"{result.about}, {CUTS} cuts each. min: `min.insync.replicas`; ELR: eligible leader replicas.", ""]
+    lines += [f"* **{heading}.** {sentences}" for heading, sentences in meaning(result.cells).items()]
+    heads = ["acks", "flushed", *(_setting(min_isr, elr=elr) for min_isr, elr in SETTINGS)]
+    for where, rows in matrix(result.cells).items():
+        lines += ["", f"### Power lost by {where}", "", f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
+        for row in rows:
+            figures = ["-" if cell is None else _figure(cell) for cell in row.cells]
+            lines.append(f"| {' | '.join([row.acks, row.flush, *figures])} |")
+    lines += ["", *(f"* not measured: {name}: {why}" for name, why in result.doubts.items())]
+    return "\n".join(lines).rstrip()
+
+
+def _figure(cell: Cell) -> str:
+    of = f"of {cell.acknowledged:,}"
+    return f"**{cell.lost:,}** {of} ({cell.share:.1%})" if cell.lost else f"0 {of}"
+
+
+def main(out: str, folder: str, page: str) -> None:
+    print(reduce(Path(out) / "durability", Path(folder)), "bytes")  # noqa: T201
+    text = Path(page).read_text(encoding="utf-8")
+    write_whole(Path(page), replace_results(text, markdown(read_result(Path(folder))), BEGIN))
+
+
 if __name__ == "__main__":
     try:
-        print(reduce(Path(sys.argv[1]) / "durability", Path(sys.argv[2])), "bytes")  # noqa: T201
+        main(*sys.argv[1:])
     except AftershockError as error:
         sys.exit(str(error))

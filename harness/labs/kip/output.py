@@ -222,16 +222,16 @@ def table(trials: list[TrialResult], charts: Mapping[int, Sequence[Plot]] | None
     return "\n".join(lines)
 
 
-def replace_results(page: str, results: str) -> str:
-    """Return the Markdown ``page`` with ``results`` between the comments BEGIN and END.
+def replace_results(page: str, results: str, begin: str = BEGIN, end: str = END) -> str:
+    """Return the Markdown ``page`` with ``results`` between the comments ``begin`` and ``end``.
 
     Raises AftershockError if ``page`` lacks these comments.
     """
-    before, begin, remainder = page.partition(BEGIN)
-    _, end, after = remainder.partition(END)
-    if not (begin and end):
-        raise AftershockError(f"the page lacks the lines {BEGIN} and {END}; add both where the result table belongs")
-    return f"{before}{BEGIN}\n\n{results}\n\n{END}{after}"
+    before, found_begin, remainder = page.partition(begin)
+    _, found_end, after = remainder.partition(end)
+    if not (found_begin and found_end):
+        raise AftershockError(f"the page lacks the lines {begin} and {end}; add both where the result table belongs")
+    return f"{before}{begin}\n\n{results}\n\n{end}{after}"
 
 
 def main(out: str, page: str, readme: str) -> None:

@@ -14,6 +14,12 @@ from aftershock.tests.unit.results.test_durability import run
 DOCUMENTED = {"schema_version": 2, "distributions": [], "gaps": [], "recoveries": []}
 
 
+@pytest.fixture(autouse=True)
+def _few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the tests short: a node, a rack and all nodes, with eligible leader replicas and the default mount."""
+    monkeypatch.setattr(lab, "RUNS", lab.RUNS[:3])
+
+
 def perform(request: Request, lost: tuple[int, ...] = ()) -> Path:
     """Write a judged run of the plan with these changes."""
     text = " ".join(request.changes)
@@ -80,6 +86,11 @@ def test_reduced_evidence_gives_the_same_figures(tmp_path: Path) -> None:
     target = tmp_path / "evidence"
     assert 0 < lab.reduce(home, target) < lab.BYTES_MAX
     assert lab.text(lab.read_result(home)) == lab.text(lab.read_result(target))
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{lab.BEGIN}\noutdated\n<!-- results end -->\nbelow\n")
+    lab.main(str(tmp_path), str(target), str(page))
+    assert "**1** of 33 (3.0%)" in page.read_text()
+    assert "outdated" not in page.read_text()
     assert "/home" not in "".join(path.read_text() for path in target.rglob("*.json"))
 
 
