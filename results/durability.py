@@ -24,7 +24,7 @@ from aftershock.results.evidence.files import read_lines
 from aftershock.results.trials.part import Part
 
 ELR = "eligible.leader.replicas.version"
-_ARM = "producer"
+_ENTRY = "cut"
 _US = 1_000_000
 
 
@@ -103,12 +103,16 @@ class Cell:
 
 def cells_of(part: Part) -> list[Cell]:
     """Return the cells that a run of the plan ``durability`` fills, one for each of its producers."""
-    cuts, timeline = _cuts(part), part.run.timeline
+    timeline = part.run.timeline
     topics = {topic["name"]: topic.get("config") or {} for topic in timeline["topics"]}
     cells = []
     for workload in timeline["workloads"]:
         topic = workload["produce"]["topic"]
-        cells.append(_cell(part, workload["name"], topic, setup_of(timeline, workload, topics[topic]), cuts))
+        (arm,) = workload["arms"]
+        kept = _keys(part.log(topic, ("producer_id", "seq")).drop_null())
+        setup = setup_of(timeline, workload, topics[topic])
+        found = losses(part, f"{workload['name']}/{arm}", topic, _ENTRY)
+        cells.append(Cell(setup, tuple(found), len(kept) - len(np.unique(kept))))
     return cells
 
 
@@ -121,8 +125,24 @@ def setup_of(timeline: Mapping[str, Any], workload: Mapping[str, Any], config: M
     return Setup(where, str(workload["produce"]["acks"]), int(config["min.insync.replicas"]), flush, elr)
 
 
-def _cuts(part: Part) -> list[Cut]:
+def losses(part: Part, client: str, topic: str, entry: str) -> list[Loss]:
+    """Return what each cut cost a producer to one topic; the cuts are the faults of the plan's ``entry``."""
+    cuts = _cuts(part, entry)
+    rows = part.outcomes("produce", ("producer_id", "seq", "done_us", "status"), client)
+    acked = rows.filter(pc.equal(rows["status"], "ok")).sort_by("done_us")
+    kept = _keys(part.log(topic, ("producer_id", "seq")).drop_null())
+    done_us = acked["done_us"].to_numpy().astype(np.int64)
+    lost = ~np.isin(_keys(acked), kept)
+    times_us = [-1, *(cut.injected_us for cut in cuts), np.iinfo(np.int64).max]
+    return [
+        _loss(done_us, lost, before_us, cut, after_us)
+        for before_us, cut, after_us in zip(times_us[:-2], cuts, times_us[2:], strict=True)
+    ]
+
+
+def _cuts(part: Part, entry: str) -> list[Cut]:
     """Return the cuts that took effect, in order of time."""
+    faults = {step["id"] for step in part.run.timeline["steps"] if step.get("entry") == entry}
     times: dict[str, dict[str, int]] = {}
     for line in read_lines(part.home / "journal.jsonl"):
         times.setdefault(line["fault"], {}).setdefault(line["state"], line["t_us"])
@@ -131,24 +151,10 @@ def _cuts(part: Part) -> list[Cut]:
         (
             Cut(states["injected"], states["healing"], states["healed"])
             for fault, states in times.items()
-            if fault not in unproven and {"injected", "healing", "healed"} <= states.keys()
+            if fault in faults - unproven.keys() and {"injected", "healing", "healed"} <= states.keys()
         ),
         key=lambda cut: cut.injected_us,
     )
-
-
-def _cell(part: Part, workload: str, topic: str, setup: Setup, cuts: Sequence[Cut]) -> Cell:
-    rows = part.outcomes("produce", ("producer_id", "seq", "done_us", "status"), f"{workload}/{_ARM}")
-    acked = rows.filter(pc.equal(rows["status"], "ok")).sort_by("done_us")
-    kept = _keys(part.log(topic, ("producer_id", "seq")).drop_null())
-    done_us = acked["done_us"].to_numpy().astype(np.int64)
-    lost = ~np.isin(_keys(acked), kept)
-    times_us = [-1, *(cut.injected_us for cut in cuts), np.iinfo(np.int64).max]
-    losses = [
-        _loss(done_us, lost, before_us, cut, after_us)
-        for before_us, cut, after_us in zip(times_us[:-2], cuts, times_us[2:], strict=True)
-    ]
-    return Cell(setup, tuple(losses), len(kept) - len(np.unique(kept)))
 
 
 def _loss(done_us: NDArray[np.int64], lost: NDArray[np.bool_], start_us: int, cut: Cut, next_us: int) -> Loss:

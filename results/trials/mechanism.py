@@ -40,6 +40,7 @@ _FETCH = ("consumer", "broker")
 _RACKS = ("consumer, rack b", "follower, rack b", "leader, rack a")
 _COMMITS = ("consumers", "coordinator", "offsets log")
 _BATCHES = ("producer", "slow broker", "others")
+_REPLICAS = ("replica A", "replica B", "controller")
 _GROUP = ("members that stay", "coordinator", "member that leaves")
 
 MECHANISMS: Mapping[int, Mechanism] = {
@@ -211,6 +212,35 @@ MECHANISMS: Mapping[int, Mechanism] = {
         ),
         "The coordinator assigns, and tells each member with a heartbeat what changes for it. No member waits for the "
         "others, and no partition stops unless it moves.",
+    ),
+    966: Mechanism(
+        (
+            Panel(
+                "without KIP-966",
+                _REPLICAS,
+                (
+                    Step(1, 1, "shuts down, with all records"),
+                    Step(0, 0, "last in sync: loses power and records"),
+                    Step(0, 2, "is back"),
+                    Step(2, 0, "you were in sync: lead"),
+                    Step(1, 0, "truncates to the leader's log"),
+                ),
+            ),
+            Panel(
+                "with KIP-966: eligible leader replicas",
+                _REPLICAS,
+                (
+                    Step(1, 1, "shuts down, with all records"),
+                    Step(2, 2, "keeps it as eligible", True),
+                    Step(0, 0, "last in sync: loses power and records"),
+                    Step(0, 2, "is back, after an unclean shutdown", True),
+                    Step(2, 1, "you have all: lead", True),
+                    Step(0, 1, "copies what it lost", True),
+                ),
+            ),
+        ),
+        "The controller remembers which replicas have all acknowledged records, and notices that one was not shut down "
+        "cleanly, so the damaged replica does not lead.",
     ),
 }
 

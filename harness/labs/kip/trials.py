@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aftershock.errors import AftershockError
-from aftershock.results.trials import kip227, kip392, kip794, kip848, kip951, kip1224
+from aftershock.results.durability import ELR
+from aftershock.results.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224
 from aftershock.results.trials.claim import Claim, Parts, Registration
 from aftershock.results.trials.kip848_changes import ALONE, PROTOCOLS
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
@@ -341,8 +342,28 @@ KIP_848 = Trial(
     plots=kip848.plots,
 )
 
+_NO_ELR = f"cluster.features={{{ELR}: 0}}"
+_KILLED = "faults.2={id: last, at: 8s, for: 4s, kind: kill, broker: 1}"
 
-TRIALS: Mapping[int, Trial] = {trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224, KIP_848)}
+KIP_966 = Trial(
+    kip=966,
+    title="eligible leader replicas",
+    registration=kip966.REGISTRATION,
+    parts=tuple(
+        Planned(name, "kips/966-last-replica", 70.0, changes, 6, 34.0, off=off)
+        for name, changes, off in (
+            (kip966.ELR, (), (_NO_ELR,)),
+            (kip966.NO_ELR, (_NO_ELR,), ()),
+            (kip966.KILLED, (_NO_ELR, _KILLED), ()),
+        )
+    ),
+    plots=kip966.plots,
+)
+
+
+TRIALS: Mapping[int, Trial] = {
+    trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224, KIP_848, KIP_966)
+}
 ALL = "all"
 
 

@@ -39,33 +39,40 @@ def run(
     cluster: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     checks: Sequence[Check] = (),
+    names: tuple[str, str, str] = ("w", "t", "cut"),
+    cuts_s: Sequence[float] = CUTS_S,
 ) -> Part:
-    """Return a run with a record in each second, acknowledged at once except in the 8 s after each of two cuts.
+    """Return a run with a record in each second, acknowledged at once except in the 8 s after each cut.
 
-    The record of second n has the sequence number n. The power is back 5 s after a cut.
+    The record of second n has the sequence number n. The power is back 5 s after a cut. ``names`` are those of the
+    workload, the topic and the fault.
     """
-    acknowledged = [n for n in range(1, 61) if not any(cut_s < n < cut_s + 8 for cut_s in CUTS_S)]
+    workload, topic, entry = names
+    last = round(max(cuts_s)) + 20
+    acknowledged = [n for n in range(1, last + 1) if not any(cut_s < n < cut_s + 8 for cut_s in cuts_s)]
     rows = [
-        {"op": "produce", "workload": "w", "arm": "producer", "producer_id": 0, "seq": n, "done_us": n * SECOND_US}
+        {"op": "produce", "workload": workload, "arm": "producer", "producer_id": 0, "seq": n, "done_us": n * SECOND_US}
         | {"status": "ok"}
         for n in acknowledged
     ]
-    rows.append({**rows[0], "seq": 99, "status": "failed"})
-    log = [{"topic": "t", "producer_id": 0, "seq": n} for n in acknowledged if n not in lost]
-    log += [{"topic": "t", "producer_id": 0, "seq": n} for n in twice]
+    rows.append({**rows[0], "seq": 999, "status": "failed"})
+    log = [{"topic": topic, "producer_id": 0, "seq": n} for n in acknowledged if n not in lost]
+    log += [{"topic": topic, "producer_id": 0, "seq": n} for n in twice]
     made = part_on_disk(home, outcomes=rows, log=log, checks=checks)
     states = {"injected": 0.0, "healing": 5.0, "healed": 9.0}
     lines = [
-        {"t_us": round((cut_s + after_s) * SECOND_US), "fault": f"cut-{number}", "state": state}
-        for number, cut_s in enumerate(CUTS_S, 1)
+        {"t_us": round((cut_s + after_s) * SECOND_US), "fault": f"{entry}-{number}", "state": state}
+        for number, cut_s in enumerate(cuts_s, 1)
         for state, after_s in states.items()
     ]
     (home / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     timeline = {
         "cluster": cluster or {},
-        "topics": [{"name": "t", "config": {"min.insync.replicas": "2", **(config or {})}}],
-        "workloads": [{"name": "w", "produce": {"topic": "t", "acks": "all"}, "arms": {"producer": {}}}],
-        "steps": [{"id": "cut-1", "block": 1, "parameters": fault}, {"id": "cut-2", "block": 2, "parameters": fault}],
+        "topics": [{"name": topic, "config": {"min.insync.replicas": "2", **(config or {})}}],
+        "workloads": [{"name": workload, "produce": {"topic": topic, "acks": "all"}, "arms": {"producer": {}}}],
+        "steps": [
+            {"id": f"{entry}-{n}", "entry": entry, "block": n, "parameters": fault} for n, _ in enumerate(cuts_s, 1)
+        ],
     }
     return replace(made, run=replace(made.run, timeline=timeline))
 
