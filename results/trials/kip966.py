@@ -19,7 +19,7 @@ from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.part import Part, mean
 from aftershock.results.trials.statement import Measured, Plot
 
-ELR, NO_ELR, KILLED = "elr", "no-elr", "killed"
+ELR, NO_ELR, KILLED, PRODUCTION = "elr", "no-elr", "killed", "production"
 _LABELS = {ELR: "power lost, with ELR", NO_ELR: "power lost, without ELR", KILLED: "killed, without ELR"}
 
 
@@ -60,6 +60,7 @@ REGISTRATION = register(
     "kip966",
     {
         "kept": on_part(ELR, kept),
+        "kept-production": on_part(PRODUCTION, kept),
         "lost": on_part(NO_ELR, lost),
         "killed": on_part(KILLED, kept),
         "silent": on_parts((ELR, NO_ELR), silent),

@@ -342,6 +342,7 @@ KIP_848 = Trial(
     plots=kip848.plots,
 )
 
+CUTS = 6
 _NO_ELR = f"cluster.features={{{ELR}: 0}}"
 _KILLED = "faults.2={id: last, at: 8s, for: 4s, kind: kill, broker: 1}"
 
@@ -350,11 +351,12 @@ KIP_966 = Trial(
     title="eligible leader replicas",
     registration=kip966.REGISTRATION,
     parts=tuple(
-        Planned(name, "kips/966-last-replica", 70.0, changes, 6, 34.0, off=off)
-        for name, changes, off in (
-            (kip966.ELR, (), (_NO_ELR,)),
-            (kip966.NO_ELR, (_NO_ELR,), ()),
-            (kip966.KILLED, (_NO_ELR, _KILLED), ()),
+        Planned(name, "kips/966-last-replica", around_s, changes, CUTS, 34.0, off=off)
+        for name, around_s, changes, off in (
+            (kip966.ELR, 70.0, (), (_NO_ELR,)),
+            (kip966.NO_ELR, 70.0, (_NO_ELR,), ()),
+            (kip966.KILLED, 70.0, (_NO_ELR, _KILLED), ()),
+            (kip966.PRODUCTION, 70.0 + _SLOWER_S, (PRODUCTION,), (_NO_ELR,)),
         )
     ),
     plots=kip966.plots,

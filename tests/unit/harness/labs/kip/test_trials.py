@@ -40,6 +40,7 @@ def test_every_deciding_part_can_be_sabotaged() -> None:
     """Only parts of controls, of figures, and of clients without the KIP run as they are."""
     left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
     controls = {*((227, full) for _, full in FOLLOWERS), (392, "selector-off"), (794, "rack")}
+    controls |= {(966, "no-elr"), (966, "killed")}
     assert left <= controls | {(1224, name) for name in ("user", "old", "open")}
 
 
