@@ -184,6 +184,10 @@ class Cluster(Part):
         StrictBool,
         Field(description="clients connect through the wire proxy; always true if the plan has a protocol fault"),
     ] = False
+    packets: Annotated[
+        StrictBool,
+        Field(description="packets of the links can be dropped; always true if the plan has a packet fault"),
+    ] = False
     clocks: Annotated[
         StrictBool,
         Field(description="the wall clock of each node can be moved; always true if the plan has a clock fault"),

@@ -22,11 +22,13 @@ _MS_PER = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _BYTES_PER = {"B": 1, "kB": 1_000, "MB": 1_000_000, "KiB": 1_024, "MiB": 1_048_576}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*(ms|s|m|h)")
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*s")
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)?")
 _BYTE_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)\s*/\s*s")
 # descriptions for the JSON schema and the catalogue, which refer to these types by `x-word`
 DURATION_EXAMPLES = "50ms, 4s, 1.5s, 2m"
 SHIFT_EXAMPLES = "5s, -1h"
+PERCENT_EXAMPLES = "5%, 0.5%"
 RATE_EXAMPLES = "60/s"
 SIZE_EXAMPLES = "bytes: 1000, 10kB, 1MB, 64KiB"
 BANDWIDTH_EXAMPLES = "100kB/s"
@@ -54,6 +56,14 @@ def parse_shift_ms(value: object) -> int:
     if isinstance(text, str) and text.startswith("-"):
         return -parse_duration_ms(text[1:], SHIFT_DAYS_MAX)
     return parse_duration_ms(text.removeprefix("+") if isinstance(text, str) else text, SHIFT_DAYS_MAX)
+
+
+def parse_percent(value: object) -> float:
+    """Parse a percentage, ``"5 %"`` -> 0.05; raise ValueError with the valid forms."""
+    match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or not 0 < float(match[1]) <= 100:  # noqa: PLR2004
+        raise ValueError(f"{value} is not a percentage: give a number above 0 with its sign: 5% or 0.5%")
+    return float(match[1]) / 100
 
 
 def parse_rate_per_s(value: object) -> float:
@@ -96,6 +106,11 @@ def format_shift(ms: int) -> str:
     return f"-{format_duration(-ms)}" if ms < 0 else format_duration(ms)
 
 
+def format_percent(share: float) -> str:
+    """Format a share as ``5%``."""
+    return f"{100 * share:g}%"
+
+
 def format_rate(per_s: float) -> str:
     """Format a rate as ``60/s``, so that it parses back to the same float."""
     return f"{per_s:.6f}".rstrip("0").rstrip(".") + "/s"
@@ -108,6 +123,7 @@ def format_bytes_per_s(rate: int) -> str:
 
 _DURATION_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h)$"}
 _SHIFT_SCHEMA = {"type": "string", "pattern": r"^[+-]?\d+(\.\d+)?\s*(ms|s|m|h)$"}
+_PERCENT_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}
 _RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$"}
 _BYTE_RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([kM]i?)?B\s*/\s*s$"}
 _SIZE_SCHEMA = {
@@ -130,6 +146,12 @@ Rate = Annotated[
     BeforeValidator(parse_rate_per_s),
     PlainSerializer(format_rate, return_type=str),
     WithJsonSchema({**_RATE_SCHEMA, "x-word": "RATE", "description": RATE_EXAMPLES}),
+]
+Percent = Annotated[
+    float,
+    BeforeValidator(parse_percent),
+    PlainSerializer(format_percent, return_type=str),
+    WithJsonSchema({**_PERCENT_SCHEMA, "x-word": "PERCENT", "description": PERCENT_EXAMPLES}),
 ]
 ByteRate = Annotated[
     int,

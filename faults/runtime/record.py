@@ -22,6 +22,7 @@ Verb = Literal[
     "reopen_log_dir",
     "restore_power",
     "restore_clock",
+    "remove_packet_rules",
     "roll_back",
     "start_clients",
     "leave_clients",

@@ -64,17 +64,13 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
         case "restore_limits":
             await world.limit(BrokerId(args["broker"]), Limits(args["cpus"], args["memory_bytes"]))
         case "reopen_log_dir":
-            broker, log_dir = BrokerId(args["broker"]), args["log_dir"]
-            await world.empty(broker, log_dir)
-            await world.unseal(broker, log_dir)
-            # a broker that marked the directory offline uses it again after a restart
-            if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
-                await world.stop(broker)
-            await world.start(broker)
+            await _reopen_log_dir(BrokerId(args["broker"]), args["log_dir"], world)
         case "restore_power":
             await world.restore_power([BrokerId(node) for node in args["brokers"]])
         case "restore_clock":
             await world.set_clock(BrokerId(args["broker"]), ClockShift())
+        case "remove_packet_rules":
+            await world.remove_packet_rules(args["fault"])
         case "roll_back":
             await _roll_back(args, world, clock)
         case "start_clients":
@@ -94,6 +90,15 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             return
         case _:
             raise FaultError(f"the undo `{undo.verb}` is unknown; heal with the version that wrote the journal")
+
+
+async def _reopen_log_dir(broker: BrokerId, log_dir: str, world: World) -> None:
+    await world.empty(broker, log_dir)
+    await world.unseal(broker, log_dir)
+    # a broker that marked the directory offline uses it again after a restart
+    if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
+        await world.stop(broker)
+    await world.start(broker)
 
 
 async def _await_all(heals: Iterable[Awaitable[None]]) -> None:

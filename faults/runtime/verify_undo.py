@@ -22,7 +22,7 @@ async def verify_undo(undo: Undo, world: World, clock: Clock) -> None:
     await wait_until(lambda: remaining_effect(undo, world), clock, VERIFY_DEADLINE_MS)
 
 
-async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C901 -- a case for each verb
+async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C901, PLR0912 -- a case for each verb
     """Return a sentence about something that an undo has not restored yet; None if all is as before the fault."""
     args = undo.args
     remaining: set[str] = set()  # names of the parts that are not as before, and a sentence about one of them
@@ -34,6 +34,9 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
             error_ms = await world.clock_error_ms(BrokerId(args["broker"]))
             remaining = set() if abs(error_ms) <= CLOCK_ERROR_MS_MAX else {str(args["broker"])}
             sentence = f"the clock of node {{}} is {error_ms:.0f} ms ahead of this host's"
+        case "remove_packet_rules":
+            remaining = {args["fault"]} if await world.has_packet_rules(args["fault"]) else set()
+            sentence = "the packet rules of the fault {} are still in force"
         case "roll_back":
             return await _not_running([node for node, _ in args["nodes"]], world)
         case "remove_toxics":

@@ -21,10 +21,12 @@ from aftershock.faults.targets.values import (
     Limits,
     Link,
     LogDir,
+    PacketCounts,
     PartitionState,
     Quorum,
     Resource,
     Setting,
+    Stream,
     Throttling,
     TopicPartition,
     Toxic,
@@ -221,6 +223,22 @@ class ClockControl(Protocol):
         """Return by how much a broker's clock is ahead, by the append time of a record; negative if it is behind."""
 
 
+class PacketControl(Protocol):
+    """Rules of the kernel about the packets of network links; a fault's rules are known by its id."""
+
+    def has_packet_control(self) -> bool:
+        """Return True if the packets of the cluster's links can be dropped."""
+
+    async def drop_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], share: float) -> None:
+        """Drop a random ``share`` (0 to 1) of the packets of streams, each a proxy and a direction."""
+
+    async def remove_packet_rules(self, fault: str) -> None: ...
+    async def has_packet_rules(self, fault: str) -> bool: ...
+
+    async def packet_counts(self, fault: str) -> PacketCounts:
+        """Return what the kernel has counted for a fault's rules; zeros without rules."""
+
+
 class Upgradable(Protocol):
     """Replacement of nodes by another Kafka version on the same disk."""
 
@@ -311,6 +329,7 @@ class World(
     NodeControl,
     MachineControl,
     ClockControl,
+    PacketControl,
     Upgradable,
     Linked,
     Administered,

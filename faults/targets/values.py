@@ -83,6 +83,18 @@ class ClockShift:
 
 
 @dataclass(frozen=True)
+class PacketCounts:
+    """Packets that crossed a fault's links, those of them that were dropped, and TCP segments that were sent again.
+
+    The kernel counts segments sent again since its start, for all connections of the hosts at both ends of the links.
+    """
+
+    seen: int
+    dropped: int
+    retransmitted: int
+
+
+@dataclass(frozen=True)
 class Throttling:
     """Counters of the kernel for the CPU quota of a container since its start."""
 

@@ -23,12 +23,14 @@ from aftershock.harness.cluster.node import (
     output,
 )
 from aftershock.harness.cluster.ownership import NODE, RUN
+from aftershock.harness.cluster.packets import Leg, Packets
 from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy
 from aftershock.harness.cluster.topology import (
     ADMIN_PROXY_PORT,
     QUORUM_PROXY_PORT,
     TOXIPROXY_API_PORT,
     ClusterSpec,
+    Proxy,
     client_proxy,
     node_of,
 )
@@ -57,6 +59,7 @@ class Cluster:
         self._proxy_layer = proxy_layer
         self.toxiproxy = proxy_layer.toxiproxy
         self.wire_proxy = proxy_layer.wire_proxy
+        self.packets = proxy_layer.packets
         self.admin = Admin({broker: proxy_layer.admin_address(broker) for broker in spec.topology.broker_ids})
 
     def close(self) -> None:
@@ -101,6 +104,11 @@ class Cluster:
 
     def link_address(self, rack: str, inside_port: int) -> Address:
         return Address(self._proxy_layer.address_in[rack], inside_port)
+
+    def leg(self, proxy: Proxy, *, inward: bool) -> Leg:
+        """Return one direction of a link, where it ends in Toxiproxy's network namespace."""
+        address = self._proxy_layer.address_in[proxy.listen_rack] if proxy.listen_rack else None
+        return Leg(address, proxy.listen_port, inward)
 
     def host_address(self, inside_port: int) -> Address:
         return self._proxy_layer.host_address(inside_port)
@@ -179,6 +187,7 @@ class ProxyLayer:
                 "client can reach the cluster without Toxiproxy"
             )
         self.wire_proxy: WireProxy | None = None
+        self.packets = Packets(container.client, prefix)
         networks = container.attrs["NetworkSettings"]["Networks"]
         self.address_in = {rack: str(networks[f"{prefix}-{rack}"]["IPAddress"]) for rack in spec.topology.racks}
         self.toxiproxy = LaunchedToxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])

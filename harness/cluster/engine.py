@@ -148,7 +148,7 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
 
 
 def tools_image(client: docker.DockerClient, log: Log) -> Image:
-    """Return an image with tools for block devices (util-linux, e2fsprogs, perl) and clocks."""
+    """Return an image with tools for block devices (util-linux, e2fsprogs, perl), clocks and packets."""
     return _built(client, build.tools(), log)
 
 

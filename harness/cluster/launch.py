@@ -27,6 +27,7 @@ from aftershock.harness.cluster.disks import create_volumes, run_on_volume, volu
 from aftershock.harness.cluster.engine import Image, docker_errors
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
+from aftershock.harness.cluster.packets import start_helper
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.settings import create_topic_on, set_level
@@ -65,7 +66,7 @@ class Container(DockerContainer):
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a cluster; ``tools`` is for clusters with block devices or clocks."""
+    """Images of a cluster; ``tools`` is for clusters with block devices, clocks or packet rules."""
 
     kafka: Image
     toxiproxy: Image
@@ -80,7 +81,7 @@ def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Imag
     if spec.block_device and (refusal := engine.block_device_refusal(client)):
         raise EngineError(f"the nodes can't have block devices: {refusal}")
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
-    tools = engine.tools_image(client, log) if spec.block_device or spec.clocks else None
+    tools = engine.tools_image(client, log) if spec.block_device or spec.clocks or spec.packets else None
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log), tools)
 
 
@@ -129,6 +130,8 @@ def launch(
                 if path != LOG_DIR:  # the kernel drops a volume in memory that no container mounts
                     toxiproxy.with_volume_mapping(volume, f"/held/{volume}", "ro")
         proxy_layer = _start_toxiproxy(spec, prefix, toxiproxy, networks)
+        if spec.packets:
+            start_helper(client, prefix, toxiproxy.get_wrapped_container(), labels, tools)
         if spec.wire_proxy:
             proxy_layer.add_wire_proxy(home)
         nodes = {}

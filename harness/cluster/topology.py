@@ -208,7 +208,8 @@ class ClusterSpec:
     controllers that are not brokers. ``config`` has properties of all brokers; an empty value means Kafka's default.
     ``brokers`` has properties of single brokers by broker id, which override the properties in ``config``.
     ``heap_bytes`` is the heap of each node's JVM, None for that of the profile. ``features`` has the levels of Kafka's
-    features that differ from those of a new cluster. With ``clocks``, the wall clock of each node can be moved.
+    features that differ from those of a new cluster. With ``clocks``, the wall clock of each node can be moved;
+    with ``packets``, packets of the links can be dropped.
     """
 
     kafka: str
@@ -223,6 +224,7 @@ class ClusterSpec:
     block_device: BlockDevice | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     clocks: bool = False
+    packets: bool = False
 
     @cached_property
     def topology(self) -> Topology:
@@ -244,6 +246,7 @@ class ClusterSpec:
             block_device=plan.block_device,
             features=dict(plan.features),
             clocks=plan.clocks,
+            packets=plan.packets,
         )
 
     def as_plan(self) -> ClusterPlan:
@@ -257,6 +260,7 @@ class ClusterSpec:
             block_device=self.block_device,
             features=dict(self.features),
             clocks=self.clocks,
+            packets=self.packets,
             wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
@@ -274,6 +278,7 @@ class ClusterSpec:
             **({"block_device": self.block_device.model_dump()} if self.block_device else {}),
             **({"wire_proxy": True} if self.wire_proxy else {}),
             **({"clocks": True} if self.clocks else {}),
+            **({"packets": True} if self.packets else {}),
             **({"features": dict(sorted(self.features.items()))} if self.features else {}),
             **({"brokers": brokers} if brokers else {}),
             **({"heap_bytes": self.heap_bytes} if self.heap_bytes else {}),
@@ -297,6 +302,7 @@ class ClusterSpec:
             block_device=BlockDevice.model_validate(block_device) if block_device else None,
             features=dict(document.get("features", {})),
             clocks=bool(document.get("clocks")),
+            packets=bool(document.get("packets")),
         )
 
     @property

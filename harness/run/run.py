@@ -90,6 +90,7 @@ class Job:
         needed = {
             "wire_proxy": cluster.wire_proxy or "wire_proxy" in needs,
             "block_device": cluster.block_device or (BlockDevice() if "block_device" in needs else None),
+            "packets": cluster.packets or "packets" in needs,
             "clocks": cluster.clocks or "clocks" in needs,
         }
         return ClusterSpec.of(cluster.model_copy(update=needed), self.kafka)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
@@ -18,12 +20,13 @@ from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import ClientError, FaultError
-from aftershock.faults.targets.values import BrokerId, Exchange, Link
+from aftershock.faults.targets.values import BrokerId, Exchange, Link, PacketCounts, Stream
+from aftershock.harness.cluster import packets
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.proxies import Toxiproxy
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import BROKER, VERSIONS_REQUEST, metadata_request
-from aftershock.harness.world.threads import delegate
+from aftershock.harness.world.threads import delegate, in_thread
 from aftershock.workloads.kafka.wire.codec import PREFIX, decode_response, encode_frame, response_type
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.login import login
@@ -194,6 +197,33 @@ class LinksWorld:
                 f"{ids} instead of one id"
             )
         return ids[0]
+
+    def has_packet_control(self) -> bool:
+        return self._cluster.spec.packets
+
+    @in_thread
+    def drop_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], share: float) -> None:
+        legs = [self._cluster.leg(self._proxies[name], inward=stream == "upstream") for name, stream in streams]
+        self._cluster.packets.drop(fault, legs, share)
+
+    @in_thread
+    def remove_packet_rules(self, fault: str) -> None:
+        self._cluster.packets.remove(fault)
+
+    @in_thread
+    def has_packet_rules(self, fault: str) -> bool:
+        return self._cluster.packets.present(fault)
+
+    @in_thread
+    def packet_counts(self, fault: str) -> PacketCounts:
+        """Return the counters of a fault's rules; segments are sent again by Toxiproxy, this host, or a node."""
+        counts = self._cluster.packets.counts(fault)
+        ends = ("self", *(node.container.attrs["State"]["Pid"] for node in self._cluster.nodes.values()))
+        retransmitted = counts.retransmitted
+        for pid in ends:
+            with suppress(OSError):  # a node that does not run, or an engine on another host
+                retransmitted += packets.retransmitted(Path(f"/proc/{pid}/net/snmp").read_text(encoding="ascii"))
+        return replace(counts, retransmitted=retransmitted)
 
     async def _probe(self, link: Link, exchange: Callable[[Connection], T]) -> T:
         address = self._address_of(self._proxies[link.proxy])

@@ -88,6 +88,12 @@ class Observation:
         return max((later - earlier for earlier, later in pairwise(moments)), default=0) / 1000
 
 
+def unharmed(seen: Observation) -> None:
+    """Assert that no record failed during the fault."""
+    assert seen.records("during")
+    assert [] == seen.failures("during")
+
+
 @dataclass(frozen=True)
 class Case:
     """One fault as in a plan, without ``at`` and ``id``; ``effect`` asserts what a client must observe.
@@ -98,7 +104,7 @@ class Case:
 
     words: str
     effect: Callable[[Observation], None]
-    on: Literal["plain", "isolated", "older", "bounded", "doubled", "devices", "clocks", "proxied"] = "plain"
+    on: Literal["plain", "isolated", "older", "bounded", "doubled", "devices", "clocks", "packets", "proxied"] = "plain"
     before: "Callable[[Stand], Awaitable[None]] | None" = None
     after: "Callable[[Stand], Awaitable[None]] | None" = None
     record_bytes: int = 200

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from aftershock.faults.runtime.record import Clock
-from aftershock.tests.chaos.kinds.case import Case, Observation
+from aftershock.tests.chaos.kinds.case import Case, Observation, unharmed
 from aftershock.tests.chaos.kinds.process_cases import balanced
 from aftershock.tests.chaos.kinds.stand import Stand
 
@@ -40,6 +40,18 @@ class Closer:
                 connection.shutdown(socket.SHUT_WR)
                 connection.recv(1)
                 self.closes.append((began_us, (self._clock.now_us() - began_us) / 1000))
+
+
+RETRANSMISSION_MS = 190
+"""Least time that a lost packet without followers costs (Linux, TCP_RTO_MIN is 200 ms)."""
+
+
+def sent_again(seen: Observation) -> None:
+    """Assert that some records were late by a retransmission timeout, and that no record failed."""
+    late = [ms for ms in seen.latencies_ms("during") if ms > RETRANSMISSION_MS]
+    assert len(late) >= 3
+    assert seen.median_ms("during") < RETRANSMISSION_MS
+    assert [] == seen.failures("during")
 
 
 _closers: list[Closer] = []
@@ -108,6 +120,10 @@ def climbing(seen: Observation) -> None:
 
 
 CASES = {
+    "packet_loss": [
+        Case('{kind: packet_loss, link: "client(a) <-> broker", share: 5%, for: 8s}', sent_again, "packets"),
+        Case('{kind: packet_loss, link: "rack(b) <-> rack(a)", share: 5%, for: 8s}', unharmed, "packets"),
+    ],
     "latency": [
         Case('{kind: latency, link: "client(a) -> broker", delay: 60ms, for: 3s}', late_by(60)),
         Case('{kind: latency, link: "client(a) <-> broker", delay: 60ms, jitter: 20ms, for: 3s}', late_by(80)),

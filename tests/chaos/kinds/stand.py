@@ -33,6 +33,7 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "doubled": ClusterPlan(disks=Disks(count=2)),
     "devices": ClusterPlan(block_device=BlockDevice()),
     "clocks": ClusterPlan(clocks=True),
+    "packets": ClusterPlan(packets=True),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.
     "smoke": ClusterPlan(wire_proxy=True, clocks=True),
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, LogDir, Throttling
+from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, LogDir, PacketCounts, Stream, Throttling
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -41,6 +41,10 @@ class FakeMachine:
         self.shifts: dict[BrokerId, tuple[int, ClockShift]] = {}  # since when each moved clock is moved
         self.deaf_clocks = False  # True if a moved clock is not seen by the broker
         self.clocks = True
+        self.packets = True
+        self.packet_rules: dict[str, tuple[int, float]] = {}
+        self.packets_per_s = 400
+        self.loss_factor = 1.0  # of the losses asked for, how many happen
         self.devices: dict[BrokerId, BlockDevice | None] = {BrokerId(broker): BlockDevice() for broker in BROKERS}
         self.still_mounted: frozenset[BrokerId] = frozenset()  # nodes whose file systems a power cut does not reach
 
@@ -99,6 +103,29 @@ class FakeMachine:
         await self._called("unseal", (broker, log_dir))
         self._change(broker, log_dir, writable=True)
         self._usable(broker, log_dir)
+
+    def has_packet_control(self) -> bool:
+        return self.packets
+
+    async def drop_packets(self: "FakeWorld", fault: str, streams: Sequence[tuple[str, Stream]], share: float) -> None:
+        await self._called("drop_packets", (fault, tuple(streams), share))
+        self.packet_rules[fault] = self.clock.now_us(), share
+
+    async def remove_packet_rules(self: "FakeWorld", fault: str) -> None:
+        await self._called("remove_packet_rules", fault)
+        self.packet_rules.pop(fault, None)
+
+    async def has_packet_rules(self: "FakeWorld", fault: str) -> bool:
+        await self._called("has_packet_rules", fault)
+        return fault in self.packet_rules
+
+    async def packet_counts(self: "FakeWorld", fault: str) -> PacketCounts:
+        """Count ``packets_per_s`` since the rules were added; TCP sends each lost packet again."""
+        await self._called("packet_counts", fault)
+        since_us, share = self.packet_rules.get(fault, (self.clock.now_us(), 0.0))
+        seen = (self.clock.now_us() - since_us) * self.packets_per_s // 1_000_000
+        dropped = round(seen * share * self.loss_factor)
+        return PacketCounts(seen, dropped, 1_000 + dropped)
 
     def has_clocks(self) -> bool:
         return self.clocks

@@ -1,0 +1,64 @@
+"""Counters and rules of packet faults, as text of the kernel's tools."""
+
+import pytest
+
+from aftershock.faults.targets.values import PacketCounts
+from aftershock.harness.cluster import packets
+from aftershock.harness.cluster.packets import Leg, Packets
+
+SNMP = """\
+Ip: Forwarding DefaultTTL
+Ip: 1 64
+Tcp: RtoAlgorithm RtoMin RetransSegs InErrs
+Tcp: 1 200 57 0
+"""
+LEGS = (Leg(None, 20101, inward=True), Leg("172.20.0.2", 9202, inward=False))
+
+
+class Scripts(Packets):
+    """Packets whose helper answers with a text instead of running a script."""
+
+    def __init__(self, answer: str = "") -> None:
+        self.answer, self.scripts = answer, list[str]()
+
+    def _run(self, script: str) -> str:
+        self.scripts.append(script)
+        return self.answer
+
+
+def chain_of(rules: Scripts) -> str:
+    rules.drop("loss", LEGS, 0.05)
+    return rules.scripts[-1].split("-N ")[1].split()[0]
+
+
+def test_rules_name_ports_and_addresses_of_one_direction_each() -> None:
+    rules = Scripts()
+    chain = chain_of(rules)
+    assert len(chain) <= 28
+    assert [
+        f"iptables-legacy -w -A {chain} -m statistic --mode random --probability 0.050000 -j DROP",
+        f"iptables-legacy -w -A INPUT -p tcp --dport 20101 -j {chain}",
+        f"iptables-legacy -w -A OUTPUT -s 172.20.0.2 -p tcp --sport 9202 -j {chain}",
+    ] == rules.scripts[-1].splitlines()[2:-1]
+
+
+def test_counts_are_those_of_the_faults_own_chain() -> None:
+    chain = chain_of(Scripts())
+    saved = f"""\
+[900:1] -A INPUT -p tcp -m tcp --dport 20101 -j {chain}
+[100:1] -A OUTPUT -s 172.20.0.2/32 -p tcp -m tcp --sport 9202 -j {chain}
+[500:1] -A INPUT -p tcp -m tcp --dport 20102 -j aftershock-0123456789ab
+[47:1] -A {chain} -m statistic --mode random --probability 0.05000000028 -j DROP
+[400:1] -A aftershock-0123456789ab -m statistic --mode random --probability 0.5 -j DROP
+{SNMP}"""
+    assert PacketCounts(1000, 47, 57) == Scripts(saved).counts("loss")
+    assert PacketCounts(0, 0, 57) == Scripts(saved).counts("another")
+
+
+def test_retransmissions_are_found_by_their_name() -> None:
+    assert 57 == packets.retransmitted(SNMP)
+
+
+@pytest.mark.parametrize(("fault", "expected"), [("loss", True), ("another", False)])
+def test_present(fault: str, *, expected: bool) -> None:
+    assert expected == Scripts(f":{chain_of(Scripts())} - [0:0]\n").present(fault)
