@@ -147,12 +147,14 @@ class BlockDevice(Part):
 
     Its power can be cut, unlike that of a directory on the Docker engine's disk. Unused bytes take no space. With
     ``sync``, every write is on the device before the broker continues (mount option of the same name). With
-    ``flush_boot``, all that a node wrote at its first start is on the device before the load starts.
+    ``flush_boot``, all that a node wrote at its first start is on the device before the load starts. With ``layer``,
+    reads, writes and fsyncs of the device can be made slow or faulty.
     """
 
     size: Annotated[Size, Field(ge=256 * _MIB, le=16_384 * _MIB)] = 1024 * _MIB
     sync: StrictBool = False
     flush_boot: StrictBool = True
+    layer: StrictBool = False
 
 
 class Cluster(Part):

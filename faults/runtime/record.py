@@ -21,6 +21,7 @@ Verb = Literal[
     "restore_limits",
     "reopen_log_dir",
     "restore_power",
+    "restore_disk",
     "restore_clock",
     "remove_packet_rules",
     "roll_back",

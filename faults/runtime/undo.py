@@ -20,7 +20,15 @@ from aftershock.faults.runtime.record import Clock, Undo
 from aftershock.faults.runtime.waiting import retry_refused, wait_until
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
-from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, Resource, Setting, TopicPartition
+from aftershock.faults.targets.values import (
+    BrokerId,
+    ClockShift,
+    DiskDefects,
+    Limits,
+    Resource,
+    Setting,
+    TopicPartition,
+)
 
 Values = Mapping[str, str | None]
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
@@ -65,6 +73,8 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             await world.limit(BrokerId(args["broker"]), Limits(args["cpus"], args["memory_bytes"]))
         case "reopen_log_dir":
             await _reopen_log_dir(BrokerId(args["broker"]), args["log_dir"], world)
+        case "restore_disk":
+            await _restore_disk(BrokerId(args["broker"]), world)
         case "restore_power":
             await world.restore_power([BrokerId(node) for node in args["brokers"]])
         case "restore_clock":
@@ -98,6 +108,14 @@ async def _reopen_log_dir(broker: BrokerId, log_dir: str, world: World) -> None:
     # a broker that marked the directory offline uses it again after a restart
     if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
         await world.stop(broker)
+    await world.start(broker)
+
+
+async def _restore_disk(broker: BrokerId, world: World) -> None:
+    """Make a disk sound; if the node has halted, start it once the kernel has reported all earlier write errors."""
+    await world.set_disk_defects(broker, DiskDefects())
+    if await world.state(broker) == "exited":
+        await world.settle_disk(broker)
     await world.start(broker)
 
 

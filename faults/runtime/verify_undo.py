@@ -28,7 +28,7 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
     remaining: set[str] = set()  # names of the parts that are not as before, and a sentence about one of them
     sentence = "{}"
     match undo.verb:
-        case "start" | "resume" | "restore_power":
+        case "start" | "resume" | "restore_power" | "restore_disk":
             return await _not_running(args.get("brokers") or [args["broker"]], world)
         case "restore_clock":
             error_ms = await world.clock_error_ms(BrokerId(args["broker"]))

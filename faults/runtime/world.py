@@ -15,6 +15,8 @@ from aftershock.faults.targets.values import (
     BrokerState,
     ClientProcess,
     ClockShift,
+    DiskCounts,
+    DiskDefects,
     Exchange,
     GroupMember,
     Heartbeat,
@@ -198,6 +200,17 @@ class MachineControl(Protocol):
 
     async def block_device(self, broker: BrokerId) -> BlockDevice | None:
         """Return the block device of a node's log directory; None if the directory is on the engine's disk."""
+
+    async def set_disk_defects(self, broker: BrokerId, defects: DiskDefects) -> None:
+        """Make a node's disk slow or faulty, or sound without defects; raise ClusterError without a disk layer."""
+
+    async def disk_counts(self, broker: BrokerId) -> DiskCounts: ...
+
+    async def write_ms(self, broker: BrokerId) -> float | None:
+        """Write and fsync 4 KiB in a node's log directory; return the time it took, None after an error."""
+
+    async def settle_disk(self, broker: BrokerId) -> None:
+        """Fsync all files of a node's log directory, until the kernel has no write error left to report."""
 
     async def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
         """Cut the power of nodes at the same moment; return those whose file system the kernel reports as shut down.

@@ -82,6 +82,30 @@ class ClockShift:
     every_ms: int = 0
 
 
+DiskOperation = Literal["read", "write", "fsync"]
+
+
+@dataclass(frozen=True)
+class DiskDefects:
+    """Defects of a node's disk: operations take longer by a random time around ``delay_ms``, or end with EIO.
+
+    The times are between ``delay_ms - jitter_ms`` and ``delay_ms + jitter_ms``; ``error_share`` is from 0 to 1.
+    """
+
+    operations: tuple[DiskOperation, ...] = ()
+    delay_ms: int = 0
+    jitter_ms: int = 0
+    error_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class DiskCounts:
+    """Operations of a node's disk since the launch that were delayed, and those that ended with an error."""
+
+    delayed: int
+    errors: int
+
+
 @dataclass(frozen=True)
 class PacketCounts:
     """Packets that crossed a fault's links, those of them that were dropped, and TCP segments that were sent again.

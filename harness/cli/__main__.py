@@ -200,7 +200,7 @@ def doctor(
         findings.append(("Docker engine", True, str(client.version()["Version"])))
         findings.append(("images", True, local_images or _NO_IMAGES))
         docker_root = engine.volumes_folder(client)
-        kinds = [name for name, kind in KINDS.items() if "block_device" in kind.needs]
+        kinds = [name for name, kind in KINDS.items() if {"block_device", "disk_layer"} & {*kind.needs}]
         wanted = any(step.kind in kinds for step in timeline.steps) if timeline else False
         refusal = engine.block_device_refusal(client)
         possible = f"can't run: {refusal}" if refusal else "can run"

@@ -9,6 +9,7 @@ volume, ``<node>-image``. The container ``<node>-device`` holds the device open;
 removed, the kernel detaches the device.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,9 @@ from docker.models.containers import Container
 
 from aftershock.errors import ClusterError, EngineError
 from aftershock.faults.plan.cluster import BlockDevice
+from aftershock.faults.targets.values import DiskDefects
 from aftershock.harness.cluster.engine import docker_errors
+from aftershock.harness.cluster.node import node_name
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
@@ -27,20 +30,27 @@ _KAFKA_UID = 1000  # of Kafka's user, in the official image too
 # `losetup --detach` of an open device takes effect when nobody has it open any more (loop(4), LO_FLAGS_AUTOCLEAR).
 # Kafka refuses the folder `lost+found` in a log directory
 _MAKE_DEVICE = f"""set -e
-truncate --size "$SIZE" {_IMAGE_DIR}/disk
-mke2fs -q -t ext4 -m 0 -E root_owner={_KAFKA_UID}:{_KAFKA_UID},lazy_itable_init=0,lazy_journal_init=0 {_IMAGE_DIR}/disk
-debugfs -w -R 'rmdir lost+found' {_IMAGE_DIR}/disk
-device=$(losetup --find --show {_IMAGE_DIR}/disk)
+folder={_IMAGE_DIR}
+truncate --size "$SIZE" $folder/disk
+mke2fs -q -t ext4 -m 0 -E root_owner={_KAFKA_UID}:{_KAFKA_UID},lazy_itable_init=0,lazy_journal_init=0 $folder/disk
+debugfs -w -R 'rmdir lost+found' $folder/disk
+if [ -n "$LAYER" ]; then
+  mkdir /layer
+  slowfs $folder /layer &
+  until [ -e /layer/disk ]; do kill -0 $!; sleep 0.05; done
+  folder=/layer
+fi
+device=$(losetup --find --show $folder/disk)
 exec 3<"$device"
 losetup --detach "$device"
 echo "device $device"
 exec sleep infinity
 """
-# block devices of major number 7 are loop devices; the character device 10:237 is /dev/loop-control
+# block devices of major number 7 are loop devices; the character devices are /dev/loop-control and /dev/fuse
 DEVICE_ACCESS: Mapping[str, Any] = {
     "user": "0",
     "cap_add": ["SYS_ADMIN"],
-    "device_cgroup_rules": ["b 7:* rmw", "c 10:237 rmw"],
+    "device_cgroup_rules": ["b 7:* rmw", "c 10:237 rmw", "c 10:229 rmw"],
     "network_mode": "none",
 }
 
@@ -88,7 +98,7 @@ def _make_device(
             entrypoint="sh",
             name=holder,
             labels=dict(labels),
-            environment={"SIZE": block_device.size},
+            environment={"SIZE": block_device.size, "LAYER": "yes" if block_device.layer else ""},
             volumes={volume: {"bind": _IMAGE_DIR, "mode": "rw"}, "/dev": {"bind": "/dev", "mode": "rw"}},
             detach=True,
             **DEVICE_ACCESS,
@@ -112,6 +122,44 @@ def block_device_of(container: Container) -> BlockDevice | None:
         return None
     options = volume.attrs.get("Options") or {}
     return BlockDevice(sync="sync" in options["o"].split(",")) if options.get("type") == "ext4" else None
+
+
+def set_defects(container: Container, defects: DiskDefects) -> None:
+    """Make the disk of a node slow or faulty, or sound again; the layer notices within 50 ms.
+
+    Raises ClusterError if the node's disk has no layer.
+    """
+    text = json.dumps(
+        {
+            "delay_us": dict.fromkeys(defects.operations, defects.delay_ms * 1000),
+            "jitter_us": dict.fromkeys(defects.operations, defects.jitter_ms * 1000),
+            "error": dict.fromkeys(defects.operations, defects.error_share),
+        }
+    )
+    # a read of the counters, which the layer writes later, shows that it runs
+    script = f"printf %s '{text}' > {_IMAGE_DIR}/control.new && mv {_IMAGE_DIR}/control.new {_IMAGE_DIR}/control"
+    _in_holder(container, f"{script} && cat {_IMAGE_DIR}/counters")
+
+
+def disk_counts(container: Container) -> dict[str, dict[str, int]]:
+    """Return the layer's counters (``operations``, ``delayed``, ``errors``) of each operation since the launch."""
+    return dict(json.loads(_in_holder(container, f"cat {_IMAGE_DIR}/counters")))
+
+
+def _in_holder(container: Container, script: str) -> str:
+    holder = f"{node_name(container)}-device"
+    with docker_errors(ClusterError, f"use the disk layer of {holder}"):
+        try:
+            code, output = container.client.containers.get(holder).exec_run(["sh", "-c", script])
+        except NotFound:
+            code, output = 1, b"the node has no block device"
+    if code != 0:
+        reason = output.decode(errors="replace").strip()
+        raise ClusterError(
+            f"the disk of {node_name(container)} can't be made slow or faulty: {reason}; launch the cluster with "
+            "`cluster: {block_device: {layer: true}}`"
+        )
+    return str(output.decode())
 
 
 def mounted_volumes(container: Container) -> dict[str, str]:

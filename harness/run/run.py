@@ -87,9 +87,13 @@ class Job:
             )
         cluster = self.checked.plan.cluster
         needs = {need for step in self.timeline.steps for need in KINDS[step.kind].needs}
+        block_device = cluster.block_device
+        if needs & {"block_device", "disk_layer"}:
+            block_device = block_device or BlockDevice()
+            block_device = block_device.model_copy(update={"layer": block_device.layer or "disk_layer" in needs})
         needed = {
             "wire_proxy": cluster.wire_proxy or "wire_proxy" in needs,
-            "block_device": cluster.block_device or (BlockDevice() if "block_device" in needs else None),
+            "block_device": block_device,
             "packets": cluster.packets or "packets" in needs,
             "clocks": cluster.clocks or "clocks" in needs,
         }

@@ -12,10 +12,10 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, LogDir, Throttling
+from aftershock.faults.targets.values import BrokerId, ClockShift, DiskCounts, DiskDefects, Limits, LogDir, Throttling
 from aftershock.harness.cluster import clocks, engine, power
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.disks import block_device_of, run_on_volume
+from aftershock.harness.cluster.disks import block_device_of, disk_counts, run_on_volume, set_defects
 from aftershock.harness.cluster.node import KafkaNode, output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
@@ -23,7 +23,8 @@ from aftershock.harness.world.threads import delegate, in_thread
 
 _PERIOD_US = 100_000  # the kernel's default period of a CPU quota
 _ATTEMPTS_MAX = 5
-_FILLER = "aftershock.fill"
+_FILLER, _PROBE = "aftershock.fill", "aftershock.probe"
+_DD_TIME = re.compile(r"copied, ([\d.e-]+) s")
 _NOBODY_UID = 65534
 _VERSION_LINE = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # logged by AppInfoParser when a server starts
 
@@ -126,6 +127,26 @@ class MachineWorld:
     @in_thread
     def block_device(self, broker: BrokerId) -> BlockDevice | None:
         return block_device_of(self._cluster.nodes[broker].container)
+
+    @in_thread
+    def set_disk_defects(self, broker: BrokerId, defects: DiskDefects) -> None:
+        set_defects(self._cluster.nodes[broker].container, defects)
+
+    @in_thread
+    def disk_counts(self, broker: BrokerId) -> DiskCounts:
+        counts = disk_counts(self._cluster.nodes[broker].container).values()
+        return DiskCounts(*(sum(count[name] for count in counts) for name in ("delayed", "errors")))
+
+    @in_thread
+    def write_ms(self, broker: BrokerId) -> float | None:
+        write = f"dd if=/dev/zero of={LOG_DIR}/{_PROBE} bs=4096 count=1 conv=notrunc,fsync 2>&1 || echo failed"
+        match = _DD_TIME.search(run_in_node(self._cluster.nodes[broker], write, LOG_DIR))
+        return float(match[1]) * 1000 if match else None
+
+    @in_thread
+    def settle_disk(self, broker: BrokerId) -> None:
+        flush = f"find {LOG_DIR} -type f -exec sync {{}} + 2>/dev/null"
+        self._beside(broker, LOG_DIR, f"for attempt in 1 2 3 4 5; do {flush} && break; done")
 
     @in_thread
     def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:

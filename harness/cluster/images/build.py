@@ -132,48 +132,31 @@ def tools() -> Recipe:
         # without a C library at link time, so that it loads into images with another one
         flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-nostdlib", "-fno-builtin")
         build.run(["gcc", *flags, "-o", build.context / "clock.so", build.context / "clock.c"])
+        source = build.context / "slowfs"
+        build.go("build", "-C", source, "-ldflags", "-s -w", "-o", build.context / "slowfs.bin", ".")
 
     parent = base()
-    return Recipe("tools", "1", download, ("library (gcc)", 1), build_s=1, base=parent.name, parent=parent)
+    return Recipe("tools", "1", download, ("tools (gcc, go)", 15), build_s=1, base=parent.name, parent=parent)
 
 
 def toxiproxy() -> Recipe:
     def download(build: "Build") -> None:
-        def go_version(*argv: str) -> tuple[int, int]:
-            """Return the first version (major, minor) in the output of a command; (0, 0) without command or version."""
-            if shutil.which(argv[0]) is None:
-                return (0, 0)
-            text = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
-            match = re.search(r"(?:^go|^Version: \d+:)(\d+)\.(\d+)", text, re.MULTILINE)
-            return (int(match[1]), int(match[2])) if match else (0, 0)
-
-        package = ("apt-cache", "show", "--no-all-versions", "golang-go")
-        if shutil.which("go") is None and _may_install() and go_version(*package) >= _GO_MIN:
-            build.require_command("go", "golang-go")
-        if go_version("go", "env", "GOVERSION") < _GO_MIN:
-            required = ".".join(map(str, _GO_MIN))
-            raise StepError(
-                f"the build of Toxiproxy needs Go {required} or later, which the system's packages lack; put a newer "
-                "Go on the PATH"
-            )
-        go = cache_folder() / "go"
         # without -X the server reports version "git"; without @version Go resolves 2.5.0 as the latest
         flags = f"-s -w -X {_TOXIPROXY_MODULE}.Version={TOXIPROXY_VERSION}"
-        build.run(
-            ["go", "install", "-ldflags", flags, f"{_TOXIPROXY_MODULE}/cmd/server@v{TOXIPROXY_VERSION}"],
-            env={
-                "CGO_ENABLED": "0",
-                "GOBIN": str(build.context),
-                "GOPATH": str(go),
-                "GOCACHE": str(go / "build"),
-                "GOFLAGS": "-modcacherw",
-                "GOTOOLCHAIN": "auto",
-            },
-        )
+        build.go("install", "-ldflags", flags, f"{_TOXIPROXY_MODULE}/cmd/server@v{TOXIPROXY_VERSION}")
         (build.context / "server").rename(build.context / "toxiproxy")
 
     step = ("server (go install)", 30)
     return Recipe("toxiproxy", TOXIPROXY_VERSION, download, step, build_s=2, pinned=(_TOXIPROXY_MODULE,))
+
+
+def _go_version(*argv: str) -> tuple[int, int]:
+    """Return the first version (major, minor) in the output of a command; (0, 0) without command or version."""
+    if shutil.which(argv[0]) is None:
+        return (0, 0)
+    text = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
+    match = re.search(r"(?:^go|^Version: \d+:)(\d+)\.(\d+)", text, re.MULTILINE)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def has_image(client: docker.DockerClient, name: str) -> bool:
@@ -292,6 +275,28 @@ class Build:
         maven = ("mvn", "--batch-mode", "--no-transfer-progress", "--file", str(self.context / "pom.xml"))
         goal = ("dependency:copy-dependencies", f"-DoutputDirectory={self.context / 'libs'}")
         self.run([*maven, *properties, *goal])
+
+    def go(self, *arguments: str | Path) -> None:
+        """Run the command ``go``, which installs into the build context; raise StepError without a new enough Go."""
+        package = ("apt-cache", "show", "--no-all-versions", "golang-go")
+        if shutil.which("go") is None and _may_install() and _go_version(*package) >= _GO_MIN:
+            self.require_command("go", "golang-go")
+        if _go_version("go", "env", "GOVERSION") < _GO_MIN:
+            required = ".".join(map(str, _GO_MIN))
+            raise StepError(
+                f"the build of {self.subject} needs Go {required} or later, which the system's packages lack; put a "
+                "newer Go on the PATH"
+            )
+        cache = cache_folder() / "go"
+        environment = {
+            "CGO_ENABLED": "0",
+            "GOBIN": str(self.context),
+            "GOPATH": str(cache),
+            "GOCACHE": str(cache / "build"),
+            "GOFLAGS": "-modcacherw",
+            "GOTOOLCHAIN": "auto",
+        }
+        self.run(["go", *arguments], env=environment)
 
     def image(self, client: docker.DockerClient, name: str, base: str) -> None:
         """Build the image ``name`` from the Dockerfile; raise StepError if an instruction of the Dockerfile failed."""

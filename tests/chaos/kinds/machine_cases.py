@@ -6,6 +6,8 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.stand import Stand
 
+SLOW_MS = 200
+
 
 async def fresh(stand: Stand) -> None:
     """Restart a broker: it then uses some 165 MiB; the kernel refuses a limit below the memory in use."""
@@ -43,7 +45,19 @@ def broker_survived(seen: Observation) -> None:
     assert [] == seen.failures("during")
 
 
+def hidden_by_cache(seen: Observation) -> None:
+    """Assert that acknowledged records did not wait for the disk, as Kafka does not flush them."""
+    assert [] == seen.failures("during")
+    assert seen.median_ms("during") < SLOW_MS
+
+
 CASES = {
+    "slow_disk": [
+        Case(
+            f"{{kind: slow_disk, broker: leader of probe/0, delay: {SLOW_MS}ms, for: 5s}}", hidden_by_cache, "devices"
+        ),
+    ],
+    "disk_errors": [Case("{kind: disk_errors, broker: leader of probe/0, for: 6s}", halted, "devices")],
     "cpu_quota": [Case("{kind: cpu_quota, broker: leader of probe/0, cpus: 0.05, for: 5s}", slowed)],
     "memory_limit": [
         Case("{kind: memory_limit, broker: 1, memory: 190MiB, for: 8s}", starved, before=fresh, record_bytes=100_000)

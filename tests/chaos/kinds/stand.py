@@ -31,7 +31,7 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "proxied": ClusterPlan(wire_proxy=True),
     "bounded": ClusterPlan(disks=Disks()),
     "doubled": ClusterPlan(disks=Disks(count=2)),
-    "devices": ClusterPlan(block_device=BlockDevice()),
+    "devices": ClusterPlan(block_device=BlockDevice(layer=True)),
     "clocks": ClusterPlan(clocks=True),
     "packets": ClusterPlan(packets=True),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import BrokerId, ClockShift, Limits, LogDir, PacketCounts, Stream, Throttling
+from aftershock.faults.targets.values import (
+    BrokerId,
+    ClockShift,
+    DiskCounts,
+    DiskDefects,
+    Limits,
+    LogDir,
+    PacketCounts,
+    Stream,
+    Throttling,
+)
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -42,6 +52,9 @@ class FakeMachine:
         self.deaf_clocks = False  # True if a moved clock is not seen by the broker
         self.clocks = True
         self.packets = True
+        self.defects: dict[BrokerId, DiskDefects] = {}
+        self.settled: list[BrokerId] = []
+        self.sound_disks = False  # True if defects have no effect
         self.packet_rules: dict[str, tuple[int, float]] = {}
         self.packets_per_s = 400
         self.loss_factor = 1.0  # of the losses asked for, how many happen
@@ -146,6 +159,27 @@ class FakeMachine:
     async def block_device(self: "FakeWorld", broker: BrokerId) -> BlockDevice | None:
         await self._called("block_device", broker)
         return self.devices[broker]
+
+    async def set_disk_defects(self: "FakeWorld", broker: BrokerId, defects: DiskDefects) -> None:
+        """Set the defects; a broker whose writes fail halts at once."""
+        await self._called("set_disk_defects", (broker, defects))
+        self.defects[broker] = defects
+        if defects.error_share and not self.sound_disks:
+            self._lose(broker, "exited")
+
+    async def disk_counts(self: "FakeWorld", broker: BrokerId) -> DiskCounts:
+        await self._called("disk_counts", broker)
+        defects = DiskDefects() if self.sound_disks else self.defects.get(broker, DiskDefects())
+        return DiskCounts(7 if defects.delay_ms else 0, 3 if defects.error_share else 0)
+
+    async def write_ms(self: "FakeWorld", broker: BrokerId) -> float | None:
+        await self._called("write_ms", broker)
+        defects = DiskDefects() if self.sound_disks else self.defects.get(broker, DiskDefects())
+        return None if defects.error_share else 0.5 + defects.delay_ms
+
+    async def settle_disk(self: "FakeWorld", broker: BrokerId) -> None:
+        await self._called("settle_disk", broker)
+        self.settled.append(broker)
 
     async def cut_power(self: "FakeWorld", brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
         await self._called("cut_power", tuple(brokers))
