@@ -158,6 +158,7 @@ def images(
         engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
         engine.toxiproxy_image(client, log)
         engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)
+        engine.tools_image(client, log)
         ensure_archive(log)
     local_images = engine.images_here(client)
     for image in local_images:

@@ -154,7 +154,7 @@ def tools_image(client: docker.DockerClient, log: Log) -> Image:
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
     """Return all images on the Docker engine that a run could use, sorted by name."""
-    ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client"))
+    ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client", "tools"))
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}
