@@ -11,6 +11,7 @@ removed, the kernel detaches the device.
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import docker
@@ -104,10 +105,11 @@ def _make_device(
             **DEVICE_ACCESS,
         )
         said = []
-        for line in started.logs(stream=True, follow=True):  # ends if the script fails
-            said.append(line.decode(errors="replace").strip())
-            if said[-1].startswith("device "):
-                return str(said[-1].removeprefix("device "))
+        with closing(started.logs(stream=True, follow=True)) as lines:  # ends if the script fails
+            for line in lines:
+                said.append(line.decode(errors="replace").strip())
+                if said[-1].startswith("device "):
+                    return str(said[-1].removeprefix("device "))
     raise EngineError(
         f"can't make a block device for {container}: {' '.join(said) or 'no output'}; "
         "this needs loop devices (`modprobe loop`) and an engine that is not rootless"

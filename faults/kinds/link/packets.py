@@ -1,8 +1,8 @@
 """Fault ``packet_loss``, which drops a share of the packets of some links below TCP.
 
 Toxiproxy's toxics act on the data of connections; here the kernel drops packets, and TCP notices and sends them again.
-A lost packet costs a round trip if others follow it, and otherwise a retransmission timeout of at least 200 ms, which
-doubles with each further loss (RFC 6298).
+A lost packet costs a round trip if others follow it, otherwise some 10 ms until TCP probes (RFC 8985), and 200 ms or
+more if the probe is lost too (RFC 6298).
 """
 
 import math
