@@ -91,8 +91,12 @@ class Packets:
         """Remove the rules of a fault, also if only some were added."""
         self._run(_REMOVE.format(tables=_TABLES, chain=_chain(fault)))
 
+    def rules(self) -> str:
+        """Return all chains and rules, without counters."""
+        return self._run(f"{_TABLES} -S")
+
     def present(self, fault: str) -> bool:
-        return _chain(fault) in self._run("iptables-legacy-save")
+        return _chain(fault) in self.rules()
 
     def counts(self, fault: str) -> PacketCounts:
         """Return what the kernel counted for a fault; zeros without its rules."""

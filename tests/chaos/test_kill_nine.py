@@ -1,5 +1,5 @@
-"""SIGKILL of the runner at random moments, with overlapping faults or while members of groups come and go: no trace
-remains, and another cluster is unaffected.
+"""SIGKILL of the runner at random moments, with overlapping faults, while members of groups come and go, or among sick
+machines: no trace remains, and another cluster is unaffected.
 
 Two moments a run by default, twenty in the nightly (AFTERSHOCK_KILLS); half are cleaned up by ``aftershock heal``,
 half by the watchdog alone.
@@ -62,6 +62,22 @@ faults:
       - {id: churn-confluent, for: 14s, kind: churn, client: confluent, every: 1s}
       - {id: churn-java, for: 14s, kind: churn, client: java, every: 1s}
 """
+SICK_S = 34.0  # launch 9 s, warm-up 1 s, steady 3 s, faults 9 s and up to 10 s until all nodes are back
+SICK = """
+name: doomed-machines
+cluster: {racks: {a: 1, b: 1}}
+topics: [{name: orders, partitions: 3, replication: 2}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, record_size: 200}
+    consume: {topic: orders}
+timing: {warmup: {min: 1s, max: 1s}, steady: 3s, fault: 3s, recovery: 1s}
+faults:
+  - {id: lossy, at: 0s, for: 8s, kind: packet_loss, link: "client(a) <-> broker", share: 5%}
+  - {id: wrong, at: 0s, for: 8s, kind: clock_bump, broker: 1, by: 1h}
+  - {id: slow, at: 0s, for: 8s, kind: slow_disk, broker: 1, delay: 50ms}
+  - {id: dark, at: 1s, for: 4s, kind: power_loss, broker: 2}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +103,30 @@ def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster,
 def test_nothing_remains_of_a_runner_killed_during_churn(aftershock: Any, neighbour: Cluster, number: int) -> None:
     """SIGKILL while members of three clients' groups are stopped and started: no process of a member remains."""
     killed_without_trace(aftershock(CHURN), "churn-java: in force", CHURN_S, neighbour, number)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(KILLS))
+def test_nothing_remains_of_a_runner_killed_among_sick_machines(
+    aftershock: Any, neighbour: Cluster, number: int
+) -> None:
+    """SIGKILL while disks, clocks and packets have defects: no loop device, mount or firewall rule remains."""
+    before = devices()
+    killed_without_trace(aftershock(SICK), "starting 2 Kafka nodes", SICK_S, neighbour, number)
+    assert "" == still_lacking(lambda: "" if devices() == before else f"{devices()} instead of {before}", 20)
+
+
+def devices() -> dict[str, list[str]]:
+    """Return the loop devices of this host, its mounts of them, and its firewall rules."""
+    return {
+        "loop devices": [path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file")],
+        "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("/dev/loop")],
+        "rules": [line for line in _output("iptables-legacy-save").splitlines() if "aftershock-" in line],
+    }
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def killed_without_trace(command: Any, after: str, within_s: float, neighbour: Cluster, number: int) -> None:

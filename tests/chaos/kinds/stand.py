@@ -12,6 +12,7 @@ from aftershock.faults.plan.cluster import BlockDevice, Disks
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Entry
+from aftershock.faults.runtime.verify_undo import CLOCK_ERROR_MS_MAX
 from aftershock.harness.adhoc.inject import single_fault_timeline
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster
@@ -91,10 +92,13 @@ class Stand:
 
     async def broken(self) -> dict[str, Any]:
         """Return the current state of everything that a heal must restore."""
-        world = self.world
+        world, spec = self.world, self.cluster.spec
         nodes = sorted(world.racks())
-        brokers = [node.id for node in self.cluster.spec.topology.brokers]
+        brokers = spec.topology.broker_ids
+        errors_ms = [await world.clock_error_ms(broker) for broker in brokers] if spec.clocks else []
         return {
+            "clocks": [abs(error_ms) < CLOCK_ERROR_MS_MAX for error_ms in errors_ms],
+            "packets": self.cluster.packets.rules() if spec.packets else "",
             "states": [await world.state(node) for node in nodes],
             "toxics": {proxy: toxics for proxy, toxics in (await world.toxics()).items() if toxics},
             "disabled": await world.disabled(),
