@@ -118,15 +118,13 @@ def test_nothing_remains_of_a_runner_killed_among_sick_machines(
 
 def devices() -> dict[str, list[str]]:
     """Return the loop devices of this host, its mounts of them, and its firewall rules."""
+    save = ["sh", "-c", "iptables-legacy-save; iptables-save"]
+    firewall = subprocess.run(save, capture_output=True, text=True, check=False)
     return {
         "loop devices": [path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file")],
         "mounts": [line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("/dev/loop")],
-        "rules": [line for line in _output("iptables-legacy-save").splitlines() if "aftershock-" in line],
+        "rules": [line for line in firewall.stdout.splitlines() if "aftershock-" in line],
     }
-
-
-def _output(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def killed_without_trace(command: Any, after: str, within_s: float, neighbour: Cluster, number: int) -> None:
