@@ -22,6 +22,7 @@ from aftershock.faults.targets.values import (
     Heartbeat,
     Limits,
     Link,
+    LogDamage,
     LogDir,
     PacketCounts,
     PartitionState,
@@ -211,6 +212,9 @@ class MachineControl(Protocol):
 
     async def settle_disk(self, broker: BrokerId) -> None:
         """Fsync all files of a node's log directory, until the kernel has no write error left to report."""
+
+    async def damage_log(self, broker: BrokerId, damage: LogDamage) -> tuple[str, str]:
+        """Damage a file of a node that does not run; return the file's checksum before and after."""
 
     async def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
         """Cut the power of nodes at the same moment; return those whose file system the kernel reports as shut down.

@@ -107,6 +107,20 @@ class DiskCounts:
 
 
 @dataclass(frozen=True)
+class LogDamage:
+    """Damage to the newest segment of a partition, or to its index of offsets.
+
+    To ``corrupt`` flips all bits of ``bytes`` bytes at nine tenths of the file; to ``truncate`` cuts them off its end.
+    """
+
+    topic: str
+    partition: int
+    file: Literal["segment", "index"]
+    action: Literal["corrupt", "truncate"]
+    bytes: int
+
+
+@dataclass(frozen=True)
 class PacketCounts:
     """Packets that crossed a fault's links, those of them that were dropped, and TCP segments that were sent again.
 

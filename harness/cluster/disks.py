@@ -20,7 +20,7 @@ from docker.models.containers import Container
 
 from aftershock.errors import ClusterError, EngineError
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import DiskDefects
+from aftershock.faults.targets.values import DiskDefects, LogDamage
 from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.node import node_name
 from aftershock.harness.cluster.ownership import NODE
@@ -141,6 +141,30 @@ def set_defects(container: Container, defects: DiskDefects) -> None:
     # a read of the counters, which the layer writes later, shows that it runs
     script = f"printf %s '{text}' > {_IMAGE_DIR}/control.new && mv {_IMAGE_DIR}/control.new {_IMAGE_DIR}/control"
     _in_holder(container, f"{script} && cat {_IMAGE_DIR}/counters")
+
+
+def damage_script(log_dir: str, damage: LogDamage) -> str:
+    """Return a shell script that damages a file and prints its checksum before and after.
+
+    The script ends with status 1 if the file has less bytes than are to be damaged.
+    """
+    extension = {"segment": "log", "index": "index"}[damage.file]
+    actions = {
+        "corrupt": (
+            "at=$((size * 9 / 10 - BYTES)); last=$((at + BYTES)); while [ $at -lt $last ]; do "
+            'byte=$(od -An -tu1 -j $at -N1 "$file" | tr -d " "); printf "\\\\$(printf %03o $((byte ^ 255)))" | '
+            'dd of="$file" bs=1 seek=$at conv=notrunc 2>/dev/null; at=$((at + 1)); done'
+        ),
+        "truncate": 'dd if=/dev/null of="$file" bs=1 seek=$((size - BYTES)) 2>/dev/null',
+    }
+    return f"""set -e
+file=$(ls {log_dir}/{damage.topic}-{damage.partition}/*.{extension} | sort | tail -n 1)
+size=$(wc -c < "$file")
+[ "$size" -ge {10 * damage.bytes} ] || {{ echo "$file has only $size bytes" >&2; exit 1; }}
+cksum < "$file"
+{actions[damage.action].replace("BYTES", str(damage.bytes))}
+cksum < "$file"
+"""
 
 
 def disk_counts(container: Container) -> dict[str, dict[str, int]]:

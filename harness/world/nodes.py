@@ -12,10 +12,19 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.targets.values import BrokerId, ClockShift, DiskCounts, DiskDefects, Limits, LogDir, Throttling
+from aftershock.faults.targets.values import (
+    BrokerId,
+    ClockShift,
+    DiskCounts,
+    DiskDefects,
+    Limits,
+    LogDamage,
+    LogDir,
+    Throttling,
+)
 from aftershock.harness.cluster import clocks, engine, power
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.disks import block_device_of, disk_counts, run_on_volume, set_defects
+from aftershock.harness.cluster.disks import block_device_of, damage_script, disk_counts, run_on_volume, set_defects
 from aftershock.harness.cluster.node import KafkaNode, output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
@@ -147,6 +156,11 @@ class MachineWorld:
     def settle_disk(self, broker: BrokerId) -> None:
         flush = f"find {LOG_DIR} -type f -exec sync {{}} + 2>/dev/null"
         self._beside(broker, LOG_DIR, f"for attempt in 1 2 3 4 5; do {flush} && break; done")
+
+    @in_thread
+    def damage_log(self, broker: BrokerId, damage: LogDamage) -> tuple[str, str]:
+        before, after = self._beside(broker, LOG_DIR, damage_script(LOG_DIR, damage)).splitlines()
+        return before, after
 
     @in_thread
     def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:

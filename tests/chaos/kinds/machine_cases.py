@@ -4,6 +4,7 @@ import asyncio
 
 from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.chaos.kinds.case import Case, Observation
+from aftershock.tests.chaos.kinds.process_cases import balanced, requests_waited_for_fencing
 from aftershock.tests.chaos.kinds.stand import Stand
 
 SLOW_MS = 200
@@ -56,6 +57,20 @@ CASES = {
         Case(
             f"{{kind: slow_disk, broker: leader of probe/0, delay: {SLOW_MS}ms, for: 5s}}", hidden_by_cache, "devices"
         ),
+    ],
+    "corrupt_segment": [
+        Case(
+            "{kind: corrupt_segment, broker: leader of probe/0, topic: probe, for: 5s}",
+            requests_waited_for_fencing,
+            before=balanced,
+        )
+    ],
+    "truncate_segment": [
+        Case(
+            "{kind: truncate_segment, broker: leader of probe/0, topic: probe, file: index, for: 5s}",
+            requests_waited_for_fencing,
+            before=balanced,
+        )
     ],
     "disk_errors": [Case("{kind: disk_errors, broker: leader of probe/0, for: 6s}", halted, "devices")],
     "cpu_quota": [Case("{kind: cpu_quota, broker: leader of probe/0, cpus: 0.05, for: 5s}", slowed)],

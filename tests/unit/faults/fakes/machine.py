@@ -13,6 +13,7 @@ from aftershock.faults.targets.values import (
     DiskCounts,
     DiskDefects,
     Limits,
+    LogDamage,
     LogDir,
     PacketCounts,
     Stream,
@@ -180,6 +181,10 @@ class FakeMachine:
     async def settle_disk(self: "FakeWorld", broker: BrokerId) -> None:
         await self._called("settle_disk", broker)
         self.settled.append(broker)
+
+    async def damage_log(self: "FakeWorld", broker: BrokerId, damage: LogDamage) -> tuple[str, str]:
+        await self._called("damage_log", (broker, damage))
+        return "17 100", "17 100" if self.sound_disks else "18 100"
 
     async def cut_power(self: "FakeWorld", brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
         await self._called("cut_power", tuple(brokers))
