@@ -187,20 +187,20 @@ class Cluster(Part):
         Field(description="clients connect through the wire proxy; always true if the plan has a protocol fault"),
     ] = False
     packets: Annotated[
-        StrictBool,
+        StrictBool | None,
         Field(description="packets of the links can be dropped; always true if the plan has a packet fault"),
-    ] = False
+    ] = None
     clocks: Annotated[
-        StrictBool,
+        StrictBool | None,
         Field(description="the wall clock of each node can be moved; always true if the plan has a clock fault"),
-    ] = False
+    ] = None
     config: Annotated[
         dict[str, ConfigText], Field(description="settings of every node; an empty value stands for Kafka's default")
     ] = {}
     features: Annotated[
-        dict[str, Annotated[StrictInt, Field(ge=0)]],
+        dict[str, Annotated[StrictInt, Field(ge=0)]] | None,
         Field(description="levels of Kafka's features that differ from those of a new cluster (KIP-584)"),
-    ] = {}
+    ] = None
     brokers: Annotated[
         dict[BrokerNumber, Annotated[dict[str, ConfigText], Field(min_length=1)]] | None,
         Field(description="settings of one broker, by its number: they override `config`"),

@@ -244,9 +244,9 @@ class ClusterSpec:
             brokers=dict(plan.brokers or {}),
             heap_bytes=plan.heap,
             block_device=plan.block_device,
-            features=dict(plan.features),
-            clocks=plan.clocks,
-            packets=plan.packets,
+            features=dict(plan.features or {}),
+            clocks=bool(plan.clocks),
+            packets=bool(plan.packets),
         )
 
     def as_plan(self) -> ClusterPlan:
@@ -258,9 +258,9 @@ class ClusterSpec:
             config=dict(self.config),
             disks=self.disks,
             block_device=self.block_device,
-            features=dict(self.features),
-            clocks=self.clocks,
-            packets=self.packets,
+            features=dict(self.features) or None,
+            clocks=self.clocks or None,
+            packets=self.packets or None,
             wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
