@@ -43,6 +43,8 @@ _PIDFD_GETFD = 438  # pidfd_getfd(2), Linux 5.6; the number is the same on every
 _HOME = "home"
 _WORKER_MODULE = b"aftershock.workloads.load.worker"
 _KILL_DEADLINE_S, _PAUSE_DEADLINE_S = 5.0, 5.0
+_READ_DEADLINE_S = 2.0
+"""Time limit for a worker to read the last output of its killed program."""
 _LEAVE_DEADLINE_S = 15.0
 
 
@@ -276,16 +278,25 @@ class ClientProcesses:
         return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
     def kill(self, worker: str) -> None:
-        """Kill all processes of a client, and wait for their end; the client stays down until `release`."""
+        """Kill all processes of a client, and wait for their end; the client stays down until `release`.
+
+        A client program dies before its worker, and the worker reads all that the program had reported, then ends by
+        itself. Otherwise deliveries that the program had reported and then committed would be missing as evidence.
+        """
         containers, processes, folder = self._containers(worker), self._processes(worker), self._spool()
         if not processes or folder is None:
             raise FaultError(f"the client {worker} is not running, so it can't be killed")
-        leader = processes[0]
+        leader, *program = processes
         mark_down(folder, worker, leader.pid)
-        send_signal(processes, signal.SIGSTOP)  # no process may react to the death of another
-        for container in containers:
+        for container in containers:  # its `docker run`, among the program's processes, ends with its output
             _engine_call(container.kill)
-        send_signal(processes, signal.SIGKILL)
+        if not containers:
+            send_signal(program, signal.SIGSTOP)  # no process may react to the death of another
+            send_signal(program, signal.SIGKILL)
+        if program:
+            still_lacking(lambda: worker if self._lives(leader, worker) else "", _READ_DEADLINE_S)
+        send_signal(self._processes(worker), signal.SIGSTOP)
+        send_signal(self._processes(worker), signal.SIGKILL)
         if still_lacking(lambda: worker if leader.session in processes_by_session() else "", _KILL_DEADLINE_S):
             raise FaultError(f"the client {worker} is still alive {_KILL_DEADLINE_S:g} s after SIGKILL")
 
@@ -356,6 +367,9 @@ class ClientProcesses:
         """Return the ids of the client's processes that may be connected to Kafka."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
+
+    def _lives(self, process: Process, worker: str) -> bool:
+        return process.pid in {running.pid for running in self._processes(worker)}
 
     def _processes(self, worker: str) -> list[Process]:
         return workers(self._run_id).get(worker, [])

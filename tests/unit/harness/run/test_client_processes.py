@@ -20,9 +20,10 @@ from aftershock.harness.run import client_processes
 from aftershock.harness.run.client_processes import ClientProcesses, connections, shut_down_connection
 from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.unit.workloads.conftest import Bench
-from aftershock.tests.unit.workloads.load.test_fleet import READY_S, until
+from aftershock.tests.unit.workloads.load.test_fleet import READY_S, rows, until
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.spool import TMPFS
 
 if TYPE_CHECKING:
@@ -75,6 +76,37 @@ async def test_a_kill_takes_the_worker_and_its_program(bench: Bench) -> None:
         crew.release("mine")
         await until(lambda: states(crew)["mine"] == "running", "another life")
         await until(lambda: "mine" in fleet.progress() and fleet.progress()["mine"].failed > 0, "what was due")
+
+
+TALKATIVE = """
+import json, os, sys, time
+sys.stdin.readline()
+print('{{"say": "assigned", "partitions": [0]}}')
+print('{{"say": "ready"}}', flush=True)
+while not os.path.exists({flag!r}):
+    time.sleep(0.01)
+records = [dict(say="record", partition=0, offset=offset, mark=None, size_bytes=3) for offset in range({records})]
+print(*map(json.dumps, records), sep="\\n", flush=True)
+os.remove({flag!r})
+time.sleep(60)
+"""
+
+
+async def test_what_a_program_reported_before_its_death_is_recorded(bench: Bench, tmp_path: Path) -> None:
+    """Its commits may follow these reports, so they must not be lost."""
+    records, flag = 10_000, tmp_path / "due"
+    program = (sys.executable, "-c", TALKATIVE.format(records=records, flag=str(flag)))
+    reader = bench.consume(worker="mine", client="exec", command=program, group="g")
+    async with Fleet([reader], bench.logs) as fleet:
+        await fleet.start(READY_S)
+        await fleet.go(bench.now_us())
+        crew = crew_of(bench)
+        flag.touch()
+        while flag.exists():  # noqa: ASYNC110 -- without a pause, so that the worker has not read them all
+            await asyncio.sleep(0)
+        await asyncio.to_thread(crew.kill, "mine")
+    convert(bench.spool, bench.outcomes)
+    assert records == len(rows(bench.outcomes, "mine"))
 
 
 async def test_a_pause_freezes_worker_and_program(bench: Bench) -> None:
