@@ -238,6 +238,8 @@ def main() -> int:
         assignment = parse_assignment(inbox.wait())
         clock = run_clock(assignment.origin_ns)
         events = Events(assignment, clock)
+        if assignment.life:
+            events.emit("restarted", life=assignment.life)
         client = make_client(assignment, clock, events)
         client.prepare()
         gc.collect()

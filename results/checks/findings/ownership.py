@@ -1,7 +1,8 @@
 """Ownership of partitions by the members of a consumer group, read from the members' events.
 
-A member owns a partition from the event ``assigned`` to ``revoked`` or ``lost``, or until a fault kills its process. A
-member may not know yet that it has lost a partition while a fault keeps it from learning that: while its process is
+A member owns a partition from the event ``assigned`` to ``revoked`` or ``lost``, or until a fault kills its process, at
+the latest until its process is started again (``restarted``; ``churn`` does not say when it killed whom). A member may
+not know yet that it has lost a partition while a fault keeps it from learning that: while its process is
 stopped or does not poll, and while a fault is at work on the cluster, through which the coordinator would tell it.
 """
 
@@ -18,6 +19,10 @@ SESSION_US = 45_000_000
 """Kafka's session.timeout.ms: the longest time until a coordinator removes a silent member."""
 RETURN_US = 10_000_000
 """Time after which a member that runs again must have learned from a heartbeat what it has lost."""
+
+_EVENTS = ("assigned", "revoked", "lost", "restarted")
+_OF_PROCESS = ("killed", "restarted")
+"""Ends of a process, after which it owns no partition."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -50,7 +55,7 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
     workers = client.workers("consume")
     moments: list[tuple[int, str, str, list[Place], int | None]] = []
     for line in evidence.events:
-        of_ownership = line.get("event") in ("assigned", "revoked", "lost") and line.get("op", "consume") == "consume"
+        of_ownership = line.get("event") in _EVENTS and line.get("op", "consume") == "consume"
         if of_ownership and client.wrote(line):
             places = [(topic, number) for topic, number in line.get("partitions") or ()]
             moments.append((int(line.get("t_us", 0)), line["event"], client.reader_of(line), places, line.get("epoch")))
@@ -59,7 +64,7 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
     open_: dict[tuple[str, Place], Tenure] = {}
     done: list[Tenure] = []
     for at_us, event, worker, places, epoch in sorted(moments, key=lambda moment: moment[0]):
-        for key in [key for key in open_ if key[0] == worker and (event == "killed" or key[1] in places)]:
+        for key in [key for key in open_ if key[0] == worker and (event in _OF_PROCESS or key[1] in places)]:
             begun = open_.pop(key)
             done.append(Tenure(worker, begun.place, begun.start_us, at_us, event, begun.epoch))
         if event == "assigned":

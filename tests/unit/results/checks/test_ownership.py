@@ -62,6 +62,19 @@ def test_tenures_end_with_their_events_or_their_process() -> None:
     ] == [(t.worker, t.place[1], t.start_us / S, t.end_us / S, t.ended, t.epoch) for t in tenures(evidence, owner)]
 
 
+def test_a_member_that_is_started_again_owns_nothing_of_before() -> None:
+    """Churn kills a member without saying when; what another member gets after its return is no overlap."""
+    evidence = group(
+        event(1, FIRST, "assigned", 0, 1),
+        event(5, FIRST, "restarted", life=1),
+        event(6, FIRST, "assigned", 1),
+        event(7, SECOND, "assigned", 0),
+    )
+    (owner,) = evidence.clients
+    assert [5.0, 5.0] == [t.end_us / S for t in tenures(evidence, owner) if t.ended == "restarted"]
+    assert Overlaps(4, 0, 0) == co_assigned(evidence, owner)
+
+
 @pytest.mark.parametrize(
     ("journal", "expected"),
     [
