@@ -10,8 +10,9 @@ removed, the kernel detaches the device.
 """
 
 import json
+import re
+import time
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any
 
 import docker
@@ -27,6 +28,8 @@ from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
 _IMAGE_DIR = "/image"
+_DEVICE = re.compile(r"^device (/dev/loop\d+)$", re.MULTILINE)
+_POLL_S = 0.05
 _KAFKA_UID = 1000  # of Kafka's user, in the official image too
 # `losetup --detach` of an open device takes effect when nobody has it open any more (loop(4), LO_FLAGS_AUTOCLEAR).
 # Kafka refuses the folder `lost+found` in a log directory
@@ -104,16 +107,23 @@ def _make_device(
             detach=True,
             **DEVICE_ACCESS,
         )
-        said = []
-        with closing(started.logs(stream=True, follow=True)) as lines:  # ends if the script fails
-            for line in lines:
-                said.append(line.decode(errors="replace").strip())
-                if said[-1].startswith("device "):
-                    return str(said[-1].removeprefix("device "))
+        while True:
+            running = _state(started) == "running"  # read before the output, which is then complete
+            output = started.logs().decode(errors="replace")
+            if match := _DEVICE.search(output):
+                return match[1]
+            if not running:
+                break
+            time.sleep(_POLL_S)
     raise EngineError(
-        f"can't make a block device for {container}: {' '.join(said) or 'no output'}; "
-        "this needs loop devices (`modprobe loop`) and an engine that is not rootless"
+        f"can't make a block device for {container}: {output.strip() or 'no output'}; this needs loop devices "
+        "(`modprobe loop`) and an engine that is not rootless"
     )
+
+
+def _state(container: Container) -> str:
+    container.reload()
+    return str(container.status)
 
 
 def block_device_of(container: Container) -> BlockDevice | None:
