@@ -17,6 +17,8 @@ from aftershock.results.evidence.phases import Interval, merged
 
 SESSION_US = 45_000_000
 """Kafka's session.timeout.ms: the longest time until a coordinator removes a silent member."""
+_GROUP_APIS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat")
+"""Requests by which a member learns what it has lost; a fault on other requests only does not keep it from that."""
 RETURN_US = 10_000_000
 """Time after which a member that runs again must have learned from a heartbeat what it has lost."""
 
@@ -86,7 +88,10 @@ def unaware_others(evidence: Evidence, client: Client, worker: str) -> tuple[Int
 
 def _of_cluster(evidence: Evidence) -> Iterator[Interval]:
     """Yield the time of each fault that may have separated members from their coordinator, with a session time-out."""
+    apis = {step["id"]: (step.get("parameters") or {}).get("api") for step in evidence.timeline.get("steps", ())}
     for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
+        if apis.get(fault) not in (None, *_GROUP_APIS):
+            continue
         lines = [line for line in evidence.journal if line["fault"] == fault]
         targets: Mapping[str, Any] = next((line["targets"] for line in lines if line.get("targets")), {})
         if not targets.get("clients") or targets.get("brokers") or targets.get("links"):

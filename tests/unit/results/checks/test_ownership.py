@@ -92,6 +92,16 @@ def test_two_owners_at_once(journal: tuple[dict[str, Any], ...], expected: Overl
     assert expected == co_assigned(evidence, evidence.clients[0])
 
 
+@pytest.mark.parametrize(
+    ("api", "expected"), [("OffsetFetch", Overlaps(2, 1, 0)), ("ConsumerGroupHeartbeat", Overlaps(2, 0, 1))]
+)
+def test_a_fault_on_requests_excuses_only_if_members_learn_by_them(api: str, expected: Overlaps) -> None:
+    evidence = group(event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0), journal=fault(None, 2, 4))
+    step = {"id": "f", "kind": "answer_error", "parameters": {"api": api}}
+    evidence = replace(evidence, timeline={**evidence.timeline, "steps": [step]})
+    assert expected == co_assigned(evidence, evidence.clients[0])
+
+
 def test_an_owner_after_another() -> None:
     """Tenures that follow each other do not overlap, even at the same moment."""
     evidence = group(event(1, FIRST, "assigned", 0), event(3, FIRST, "revoked", 0), event(3, SECOND, "assigned", 0))
