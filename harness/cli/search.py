@@ -200,6 +200,9 @@ def kip(
 
 
 def durability(
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time budget, for example 20m; what does not fit can run later.")
+    ] = None,
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
     ] = 1,
@@ -225,7 +228,8 @@ def durability(
         def run_plan(request: Request) -> Path:
             return perform(request, progress)[0]
 
-        home = lab.run_missing(out, seed, shlex.join(["aftershock", *sys.argv[1:]]), run_plan, progress.log)
+        command, limit_s = shlex.join(["aftershock", *sys.argv[1:]]), budget_s(budget) if budget else None
+        home = lab.run_missing(out, seed, command, run_plan, progress.log, limit_s)
     result = lab.read_result(home)
     if source is None:
         progress.log(f"report: {lab.write_page(result, home)}")

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, WorkloadError
@@ -101,9 +102,14 @@ def write(home: Path, measurement: Measurement) -> None:
 
 
 def run_missing(
-    out: Path, seed: int, command: str, perform: Callable[[Request], Path], log: Callable[[str], None]
+    out: Path,
+    seed: int,
+    command: str,
+    perform: Callable[[Request], Path],
+    log: Callable[[str], None],
+    budget_s: float | None = None,
 ) -> Path:
-    """Run what has no stored run; return the folder of the measurement."""
+    """Run what has no stored run and fits ``budget_s``, if given; return the folder of the measurement."""
     home = out / "durability"
     home.mkdir(parents=True, exist_ok=True)
     measurement = read(home, seed)
@@ -111,6 +117,10 @@ def run_missing(
         measurement = Measurement(seed)
     missing = [planned for planned in RUNS if not measurement.finished(planned, home)]
     log(f"{len(missing)} of {len(RUNS)} runs are missing, about {sum(run.takes_s for run in missing) / 60:.0f} min")
+    if budget_s is not None:
+        ends_s = accumulate(planned.takes_s for planned in missing)
+        missing = [planned for planned, end_s in zip(missing, ends_s, strict=True) if end_s <= budget_s]
+        log(f"{len(missing)} of them fit into the budget")
     for number, planned in enumerate(missing, 1):
         log(f"run {number} of {len(missing)}: {planned.name}")
         try:

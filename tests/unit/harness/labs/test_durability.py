@@ -77,6 +77,14 @@ def test_a_broken_promise_fails_the_command(tmp_path: Path, lost: tuple[int, ...
     assert len(result.cells) == len(lab.document(result)["cells"])  # type: ignore[arg-type]
 
 
+def test_a_budget_takes_the_first_runs_that_fit(tmp_path: Path) -> None:
+    said = list[str]()
+    budget_s = 2.5 * lab.RUNS[0].takes_s
+    home = lab.run_missing(tmp_path, 1, "", perform, said.append, budget_s)
+    assert [lab.RUNS[2].name] == [*lab.read_result(home).doubts]
+    assert "2 of them fit into the budget" in said
+
+
 def test_missing_runs_decide_nothing(tmp_path: Path) -> None:
     assert 2 == lab.read_result(tmp_path).exit_code
 
