@@ -1,4 +1,4 @@
-"""What power cuts cost: the acknowledged records that are gone, by what loses power and by the configuration.
+"""Costs of power cuts: acknowledged records that are gone, by failure domain and configuration.
 
 The figures are computed from stored runs of the plan ``durability``, each of which repeats one power cut. A run says
 itself what lost power (``steps``), whether the cluster keeps eligible leader replicas (KIP-966) and whether its file
