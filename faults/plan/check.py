@@ -182,7 +182,7 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
 def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
     may_delete = fault.kind in ("recreate_topic", "delete_records") and {*fault.topics().values()} <= {*attach.create}
     why = None if may_delete else _REFUSED_KINDS.get(fault.kind)
-    if fault.family not in ("link", "Kafka", "client"):
+    if fault.family not in ("link", "Kafka", "client") or fault.needs:
         why = "Aftershock did not start the cluster's processes, disks and networks"
     if why:
         sentence = (

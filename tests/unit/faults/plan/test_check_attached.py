@@ -61,6 +61,10 @@ def test_what_may_be_done(fault: str) -> None:
             "a kill is refused on an attached cluster: Aftershock did not start",
         ),
         ("{kind: cut, rack: b, at: 0s, for: 4s}", "a cut is refused on an attached cluster"),
+        (
+            "{kind: packet_loss, link: 'client(a) -> broker(1)', share: 5%, at: 0s, for: 4s}",
+            "a packet_loss is refused on an attached cluster",
+        ),
         ("{kind: move_controller, at: 0s, for: 4s}", "only works on a launched cluster"),
         ("{kind: recreate_topic, topic: orders, at: 0s}", "may delete only topics in `attach.create`"),
         (
