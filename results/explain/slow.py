@@ -158,6 +158,8 @@ def _of_partition(event: Event, record: Attempted) -> bool:
 
 
 SLOWEST_MAX = 10
+RESENT = "segments"
+"""Unit of the witness of lost packets, which counts TCP's retransmissions."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,10 @@ def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> s
         lasted_us = force.in_force_us(record.intended_us, record.done_us or _after_all(forces))
         if crossed and lasted_us:
             what = " ".join(filter(None, (force.kind, parameters_text(steps.get(force.fault, {})))))
-            texts.append(f"{what} on {listed(crossed)} for {lasted_us / 1e6:.3g} s of the record's latency")
+            witnesses = [line["witness"] for line in force.lines if line.get("witness")]
+            again = next((each["observed"] for each in witnesses if each.get("unit") == RESENT), 0)
+            text = f"{what} on {listed(crossed)} for {lasted_us / 1e6:.3g} s of the record's latency"
+            texts.append(f"{text} (TCP sent {again:.0f} segments again during the fault)" if again else text)
     return f"on the record's path: {'; '.join(texts)}" if texts else None
 
 

@@ -1,11 +1,13 @@
 """Parts of a record's latency: the parts add up, and indistinguishable parts stay one part."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aftershock.results.explain.slow import Attempted, Part, behind, budget, delivery, own
+from aftershock.results.explain.events import Force
+from aftershock.results.explain.slow import Attempted, Part, behind, budget, delivery, on_path, own
 
 KINDS = ("batch_retried", "hint_accepted", "hint_refused", "metadata_refreshed", "throttled", "session_lost")
 
@@ -109,3 +111,16 @@ def test_the_parts_always_add_up(told: list[tuple[str, int, int]], attempts: int
     result = budget(record(attempts=attempts), events)
     assert 102_000 == sum(part.us for part in result)
     assert all(part.us >= 0 for part in result)
+
+
+def test_lost_packets_are_told_by_what_tcp_sent_again() -> None:
+    """So that nobody looks for the 200 ms in Kafka."""
+    witness = {"what": "TCP segments", "asked": 1, "observed": 112, "unit": "segments", "n": 900, "ok": True}
+    lines = ({"fault": "lossy", "state": "witnessed", "targets": {"links": ["client_a-k2"]}, "witness": witness},)
+    lossy = Force("lossy", "packet_loss", lines, (0, 9_000_000), 0, 9_000_000, by_hand=False, rehearsed=False)
+    client = SimpleNamespace(key="orders/a", produce_rack="a")
+    evidence: Any = SimpleNamespace(steps=[{"id": "lossy", "parameters": {"share": "5%"}}], clients=[client])
+    text = on_path(record(intended_us=1_000_000, done_us=1_204_000), evidence, [lossy])
+    assert text
+    assert "packet_loss" in text
+    assert text.endswith("for 0.204 s of the record's latency (TCP sent 112 segments again during the fault)")
