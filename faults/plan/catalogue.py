@@ -256,7 +256,8 @@ These faults on links differ in what happens to connections and data (`cut` is d
 | `limit_data` | closed after `bytes` more bytes | closed after `bytes` bytes | truncated | truncated messages |
 | `slow_close` | open; a close arrives late | accepted | not affected | connections that the broker has closed |
 | `latency`, `bandwidth`, `slice` | open | accepted | late | slow responses |
-| `packet_loss` | open | accepted, some late | sent again by TCP | some late responses |
+| `packet_loss`, `packet_corrupt` | open | accepted, some late | sent again by TCP | some late responses |
+| `packet_delay`, `packet_reorder`, `packet_duplicate` | open | accepted | sorted by TCP | late responses |
 
 Which kind for silent connections: if connections must survive the fault, use `stall`; if they must be half-open and die
 with the heal, use `cut`. A link with `->` affects only data from the source to the target, for example requests but no

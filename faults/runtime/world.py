@@ -24,6 +24,7 @@ from aftershock.faults.targets.values import (
     Link,
     LogDamage,
     LogDir,
+    PacketChange,
     PacketCounts,
     PartitionState,
     Quorum,
@@ -244,10 +245,10 @@ class PacketControl(Protocol):
     """Rules of the kernel about the packets of network links; a fault's rules are known by its id."""
 
     def has_packet_control(self) -> bool:
-        """Return True if the packets of the cluster's links can be dropped."""
+        """Return True if the packets of the cluster's links can be changed."""
 
-    async def drop_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], share: float) -> None:
-        """Drop a random ``share`` (0 to 1) of the packets of streams, each a proxy and a direction."""
+    async def change_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], change: PacketChange) -> None:
+        """Change packets of streams, each a proxy and a direction."""
 
     async def remove_packet_rules(self, fault: str) -> None: ...
     async def has_packet_rules(self, fault: str) -> bool: ...

@@ -121,15 +121,29 @@ class LogDamage:
 
 
 @dataclass(frozen=True)
-class PacketCounts:
-    """Packets that crossed a fault's links, those of them that were dropped, and TCP segments that were sent again.
+class PacketChange:
+    """What happens to a random ``share`` (0 to 1) of the packets of some links.
 
-    The kernel counts segments sent again since its start, for all connections of the hosts at both ends of the links.
+    A delay is drawn between ``delay_ms - jitter_ms`` and ``delay_ms + jitter_ms``.
+    """
+
+    action: Literal["drop", "delay", "duplicate", "corrupt"]
+    share: float
+    delay_ms: int = 0
+    jitter_ms: int = 0
+
+
+@dataclass(frozen=True)
+class PacketCounts:
+    """Packets that crossed a fault's links, those of them that were changed, and counters of TCP at both ends.
+
+    ``tcp`` has the kernels' counters by their names in Linux (RFC 4022, ``/proc/net/snmp`` and ``netstat``), since the
+    start, for all connections of the hosts at both ends of the links.
     """
 
     seen: int
-    dropped: int
-    retransmitted: int
+    changed: int
+    tcp: Mapping[str, int]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""Rules that drop packets below TCP, in the network namespace of a cluster's Toxiproxy, which all links cross.
+"""Rules that drop, delay, duplicate or corrupt packets below TCP, in the network namespace of a cluster's Toxiproxy.
 
-Each link ends at a port of its own of the Toxiproxy container, so a rule needs only the container's address and that
-port. A helper container shares the namespace and may change its firewall (capability NET_ADMIN); rules of the host are
-never touched. A fault has a chain of its own, so its counters are its own, and its removal is one step.
+All links cross that namespace, and each ends at a port of its own there, so a rule needs only the container's address
+and that port. A helper container shares the namespace and may change its firewall (capability NET_ADMIN); rules of the
+host are never touched. A fault has a chain of its own, so its counters are its own. The kernel drops packets by itself;
+for other changes it queues packets for a program of ours (``images/tools/packets``), and lets them pass if that program
+has died.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,17 +18,21 @@ from docker.errors import NotFound
 from docker.models.containers import Container
 
 from aftershock.errors import ClusterError, EngineError
-from aftershock.faults.targets.values import PacketCounts
+from aftershock.faults.targets.values import PacketChange, PacketCounts
 from aftershock.harness.cluster.engine import docker_errors
 
+TCP_COUNTERS = ("RetransSegs", "InCsumErrors", "TCPDSACKRecv", "TCPOFOQueue")
 _TABLES = "iptables-legacy -w"
 _COUNTS = re.compile(r"\[(\d+):\d+\] -A (\S+) .*-j (\S+)")
-_RETRANSMITTED = "RetransSegs"
+_MARK = 7  # of duplicates, which the program sends itself
+_READY_S = 2
 _REMOVE = """\
 for parent in INPUT OUTPUT; do
   {tables} -S $parent | grep -- '-j {chain}$' | while read -r _ rule; do {tables} -D $rule; done
 done
 {tables} -F {chain} 2>/dev/null && {tables} -X {chain}
+[ ! -e /run/packets-{queue}.pid ] || kill $(cat /run/packets-{queue}.pid) 2>/dev/null
+rm -f /run/packets-{queue}.*
 echo removed
 """
 
@@ -50,7 +57,7 @@ def start_helper(
 ) -> None:
     """Start the helper in Toxiproxy's network namespace; raise EngineError if the engine refuses.
 
-    Segmentation offload is switched off, because a rule would otherwise drop many segments as one packet.
+    Segmentation offload is switched off, because a rule would otherwise change many segments as one packet.
     """
     script = (
         "for device in /sys/class/net/eth*; do "
@@ -76,11 +83,22 @@ class Packets:
     def __init__(self, client: docker.DockerClient, prefix: str) -> None:
         self._client, self._name = client, helper_name(prefix)
 
-    def drop(self, fault: str, legs: Sequence[Leg], share: float) -> None:
-        """Drop a random ``share`` (0 to 1) of the packets on these legs."""
-        chain = _chain(fault)
+    def change(self, fault: str, legs: Sequence[Leg], change: PacketChange) -> None:
+        """Change a random share of the packets on these legs."""
+        chain, queue = _chain(fault), _queue(fault)
         lines = [f"{_TABLES} -N {chain}"]
-        lines.append(f"{_TABLES} -A {chain} -m statistic --mode random --probability {share:.6f} -j DROP")
+        if change.action == "drop":
+            lines.append(f"{_TABLES} -A {chain} -m statistic --mode random --probability {change.share:.6f} -j DROP")
+        else:
+            options = {"action": change.action, "share": change.share}
+            options |= {"delay_us": change.delay_ms * 1000, "jitter_us": change.jitter_ms * 1000}
+            name = f"/run/packets-{queue}"
+            ready = f"timeout {_READY_S} sh -c 'until [ -e {name}.json ]; do sleep 0.02; done'"
+            lines += [
+                f"packets {queue} '{json.dumps(options)}' >/dev/null 2>{name}.log &",
+                f"{ready} || {{ cat {name}.log; exit 1; }}",
+                f"{_TABLES} -A {chain} -m mark ! --mark {_MARK} -j NFQUEUE --queue-num {queue} --queue-bypass",
+            ]
         for leg in legs:
             place, side = ("INPUT", "d") if leg.inward else ("OUTPUT", "s")
             address = f"-{side} {leg.address} " if leg.address else ""
@@ -88,8 +106,8 @@ class Packets:
         self._run("set -e\n" + "\n".join([*lines, "echo added"]))
 
     def remove(self, fault: str) -> None:
-        """Remove the rules of a fault, also if only some were added."""
-        self._run(_REMOVE.format(tables=_TABLES, chain=_chain(fault)))
+        """Remove the rules of a fault, also if only some were added; packets that are held pass at once."""
+        self._run(_REMOVE.format(tables=_TABLES, chain=_chain(fault), queue=_queue(fault)))
 
     def rules(self) -> str:
         """Return all chains and rules, without counters."""
@@ -99,12 +117,17 @@ class Packets:
         return _chain(fault) in self.rules()
 
     def counts(self, fault: str) -> PacketCounts:
-        """Return what the kernel counted for a fault; zeros without its rules."""
-        chain, text = _chain(fault), self._run("iptables-legacy-save -c; cat /proc/net/snmp")
+        """Return what was counted for a fault's rules, and by TCP in Toxiproxy's namespace; zeros without rules."""
+        chain, program = _chain(fault), f"/run/packets-{_queue(fault)}.json"
+        read = f"cat /proc/net/snmp /proc/net/netstat; cat {program} 2>/dev/null || true"
+        text = self._run(f"iptables-legacy-save -c; {read}")
         rows = [(int(count), place, target) for count, place, target in _COUNTS.findall(text)]
         seen = sum(count for count, place, target in rows if target == chain and place in ("INPUT", "OUTPUT"))
-        dropped = sum(count for count, place, target in rows if (place, target) == (chain, "DROP"))
-        return PacketCounts(seen, dropped, retransmitted(text))
+        changed = sum(count for count, place, target in rows if (place, target) == (chain, "DROP"))
+        if text.rstrip().endswith("}"):
+            of_program = json.loads(text.rstrip().splitlines()[-1])
+            seen, changed = of_program["seen"], of_program["changed"]
+        return PacketCounts(seen, changed, tcp_counters(text))
 
     def _run(self, script: str) -> str:
         with docker_errors(ClusterError, f"change packets in {self._name}"):
@@ -116,19 +139,26 @@ class Packets:
                     "`cluster: {packets: true}`"
                 ) from None
             code, output = helper.exec_run(["sh", "-c", script])
+        text = str(output.decode(errors="replace"))
         if code != 0:
-            raise ClusterError(
-                f"the packets can't be changed in {self._name}: {output.decode(errors='replace').strip()}"
-            )
-        return str(output.decode())
+            raise ClusterError(f"the packets can't be changed in {self._name}: {text.strip()}")
+        return text
 
 
-def retransmitted(snmp: str) -> int:
-    """Return the counter of TCP segments sent again (RFC 4022, tcpRetransSegs) in the text of ``/proc/net/snmp``."""
-    names, values = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
-    return int(values[names.index(_RETRANSMITTED)])
+def tcp_counters(text: str) -> dict[str, int]:
+    """Return the counters of TCP in the text of ``/proc/net/snmp`` and ``/proc/net/netstat``: names above values."""
+    lines = [line.split() for line in text.splitlines() if line.startswith(("Tcp:", "TcpExt:"))]
+    found: dict[str, str] = {}
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        found |= zip(names, values, strict=True)
+    return {name: int(found.get(name, 0)) for name in TCP_COUNTERS}
 
 
 def _chain(fault: str) -> str:
     """Return the name of a fault's chain, which may have 28 characters."""
     return f"aftershock-{hashlib.sha256(fault.encode()).hexdigest()[:12]}"
+
+
+def _queue(fault: str) -> int:
+    """Return the number of a fault's queue, from 1 to 65535."""
+    return int(hashlib.sha256(fault.encode()).hexdigest()[:8], 16) % 65_535 + 1

@@ -7,6 +7,7 @@ exist, without auto-creation, which is almost no work for the broker; a controll
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +21,7 @@ from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import ClientError, FaultError
-from aftershock.faults.targets.values import BrokerId, Exchange, Link, PacketCounts, Stream
+from aftershock.faults.targets.values import BrokerId, Exchange, Link, PacketChange, PacketCounts, Stream
 from aftershock.harness.cluster import packets
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.proxies import Toxiproxy
@@ -202,9 +203,9 @@ class LinksWorld:
         return self._cluster.spec.packets
 
     @in_thread
-    def drop_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], share: float) -> None:
+    def change_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], change: PacketChange) -> None:
         legs = [self._cluster.leg(self._proxies[name], inward=stream == "upstream") for name, stream in streams]
-        self._cluster.packets.drop(fault, legs, share)
+        self._cluster.packets.change(fault, legs, change)
 
     @in_thread
     def remove_packet_rules(self, fault: str) -> None:
@@ -216,14 +217,15 @@ class LinksWorld:
 
     @in_thread
     def packet_counts(self, fault: str) -> PacketCounts:
-        """Return the counters of a fault's rules; segments are sent again by Toxiproxy, this host, or a node."""
+        """Return the counters of a fault's rules; the ends of links are Toxiproxy, this host, and the nodes."""
         counts = self._cluster.packets.counts(fault)
         ends = ("self", *(node.container.attrs["State"]["Pid"] for node in self._cluster.nodes.values()))
-        retransmitted = counts.retransmitted
+        total = Counter(counts.tcp)
         for pid in ends:
             with suppress(OSError):  # a node that does not run, or an engine on another host
-                retransmitted += packets.retransmitted(Path(f"/proc/{pid}/net/snmp").read_text(encoding="ascii"))
-        return replace(counts, retransmitted=retransmitted)
+                files = (Path(f"/proc/{pid}/net/{name}") for name in ("snmp", "netstat"))
+                total.update(packets.tcp_counters("\n".join(file.read_text(encoding="ascii") for file in files)))
+        return replace(counts, tcp=total)
 
     async def _probe(self, link: Link, exchange: Callable[[Connection], T]) -> T:
         address = self._address_of(self._proxies[link.proxy])

@@ -132,8 +132,9 @@ def tools() -> Recipe:
         # without a C library at link time, so that it loads into images with another one
         flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-nostdlib", "-fno-builtin")
         build.run(["gcc", *flags, "-o", build.context / "clock.so", build.context / "clock.c"])
-        source = build.context / "slowfs"
-        build.go("build", "-C", source, "-ldflags", "-s -w", "-o", build.context / "slowfs.bin", ".")
+        for program in ("slowfs", "packets"):
+            output = build.context / f"{program}.bin"
+            build.go("build", "-C", build.context / program, "-ldflags", "-s -w", "-o", output, ".")
 
     parent = base()
     return Recipe("tools", "1", download, ("tools (gcc, go)", 15), build_s=1, base=parent.name, parent=parent)

@@ -117,6 +117,22 @@ def climbing(seen: Observation) -> None:
 
 
 CASES = {
+    "packet_delay": [
+        Case('{kind: packet_delay, link: "client(a) <-> broker", delay: 50ms, for: 4s}', late_by(100), "packets")
+    ],
+    "packet_reorder": [
+        Case(
+            '{kind: packet_reorder, link: "client(a) -> broker", share: 30%, delay: 100ms, for: 8s}',
+            unharmed,
+            "packets",
+        )
+    ],
+    "packet_duplicate": [
+        Case('{kind: packet_duplicate, link: "client(a) <-> broker", share: 20%, for: 8s}', unharmed, "packets")
+    ],
+    "packet_corrupt": [
+        Case('{kind: packet_corrupt, link: "client(a) <-> broker", share: 5%, for: 8s}', sent_again, "packets")
+    ],
     "packet_loss": [
         Case('{kind: packet_loss, link: "client(a) <-> broker", share: 5%, for: 8s}', sent_again, "packets"),
         Case('{kind: packet_loss, link: "rack(b) <-> rack(a)", share: 5%, for: 8s}', unharmed, "packets"),

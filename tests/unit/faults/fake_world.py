@@ -198,7 +198,11 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         if any(toxic.type == "reset_peer" for toxic in self.proxies[link.proxy].values()):
             raise FaultError(f"connection reset by {link.proxy}")
         silent = self._silent(link)
-        wait_ms = 2000.0 if self.states[link.broker] == "paused" or silent else self._trip_ms(link)
+        wait_ms = (
+            2000.0
+            if self.states[link.broker] == "paused" or silent
+            else self._trip_ms(link) + self.packet_delay_ms(link.proxy)
+        )
         began_us = self.clock.now_us()
         await self.clock.sleep_until_us(began_us + int(wait_ms * 1000))
         if self.states[link.broker] != "running" or silent:

@@ -15,10 +15,12 @@ from aftershock.faults.targets.values import (
     Limits,
     LogDamage,
     LogDir,
+    PacketChange,
     PacketCounts,
     Stream,
     Throttling,
 )
+from aftershock.harness.cluster.packets import TCP_COUNTERS
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -56,9 +58,10 @@ class FakeMachine:
         self.defects: dict[BrokerId, DiskDefects] = {}
         self.settled: list[BrokerId] = []
         self.sound_disks = False  # True if defects have no effect
-        self.packet_rules: dict[str, tuple[int, float]] = {}
+        self.packet_rules: dict[str, tuple[int, PacketChange]] = {}
+        self.packet_streams: dict[str, tuple[tuple[str, Stream], ...]] = {}
         self.packets_per_s = 400
-        self.loss_factor = 1.0  # of the losses asked for, how many happen
+        self.loss_factor = 1.0  # of the changes asked for, how many happen
         self.devices: dict[BrokerId, BlockDevice | None] = {BrokerId(broker): BlockDevice() for broker in BROKERS}
         self.still_mounted: frozenset[BrokerId] = frozenset()  # nodes whose file systems a power cut does not reach
 
@@ -121,9 +124,17 @@ class FakeMachine:
     def has_packet_control(self) -> bool:
         return self.packets
 
-    async def drop_packets(self: "FakeWorld", fault: str, streams: Sequence[tuple[str, Stream]], share: float) -> None:
-        await self._called("drop_packets", (fault, tuple(streams), share))
-        self.packet_rules[fault] = self.clock.now_us(), share
+    async def change_packets(
+        self: "FakeWorld", fault: str, streams: Sequence[tuple[str, Stream]], change: PacketChange
+    ) -> None:
+        await self._called("change_packets", (fault, tuple(streams), change))
+        self.packet_rules[fault] = self.clock.now_us(), change
+        self.packet_streams[fault] = tuple(streams)
+
+    def packet_delay_ms(self, proxy: str) -> float:
+        """Return how much longer a round trip over a proxy takes because of delayed packets."""
+        delays = {fault: change.delay_ms for fault, (_, change) in self.packet_rules.items() if change.share == 1}
+        return sum(delays[fault] for fault in delays for name, _ in self.packet_streams[fault] if name == proxy)
 
     async def remove_packet_rules(self: "FakeWorld", fault: str) -> None:
         await self._called("remove_packet_rules", fault)
@@ -134,12 +145,12 @@ class FakeMachine:
         return fault in self.packet_rules
 
     async def packet_counts(self: "FakeWorld", fault: str) -> PacketCounts:
-        """Count ``packets_per_s`` since the rules were added; TCP sends each lost packet again."""
+        """Count ``packets_per_s`` since the rules were added; TCP notices each changed packet."""
         await self._called("packet_counts", fault)
-        since_us, share = self.packet_rules.get(fault, (self.clock.now_us(), 0.0))
+        since_us, change = self.packet_rules.get(fault, (self.clock.now_us(), PacketChange("drop", 0.0)))
         seen = (self.clock.now_us() - since_us) * self.packets_per_s // 1_000_000
-        dropped = round(seen * share * self.loss_factor)
-        return PacketCounts(seen, dropped, 1_000 + dropped)
+        changed = round(seen * change.share * self.loss_factor)
+        return PacketCounts(seen, changed, dict.fromkeys(TCP_COUNTERS, 1_000 + changed))
 
     def has_clocks(self) -> bool:
         return self.clocks
