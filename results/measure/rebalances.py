@@ -117,9 +117,10 @@ def _changes(by_place: Mapping[Place, Sequence[tuple[Tenure, Reading]]]) -> Iter
     for place, owners in by_place.items():
         for (former, before), (owner, after) in pairwise(owners):
             last_us = before.last_us if before.last_us is not None else former.start_us
-            # a member that never learned of it owned the partition until its last delivery
-            freed_us = int(former.end_us) if former.ended else last_us
-            freed_us = min(freed_us, owner.start_us)
+            freed_us = int(min(former.end_us, owner.start_us))
+            if former.ended in ("", "restarted") and before.last_us is not None:
+                # a member that never learned of it, or died at an unknown time, owned it until its last delivery
+                freed_us = min(last_us, owner.start_us)
             read_us = after.first_us if after.first_us is not None else owner.start_us
             unowned_us = None
             if after.fresh_us is not None:

@@ -1,9 +1,10 @@
 """Ownership of partitions by the members of a consumer group, read from the members' events.
 
-A member owns a partition from the event ``assigned`` to ``revoked`` or ``lost``, or until a fault kills its process, at
-the latest until its process is started again (``restarted``; ``churn`` does not say when it killed whom). A member may
-not know yet that it has lost a partition while a fault keeps it from learning that: while its process is
-stopped or does not poll, and while a fault is at work on the cluster, through which the coordinator would tell it.
+A member owns a partition from the event ``assigned`` to ``revoked`` or ``lost``, or until a fault kills its process.
+The fault ``churn`` does not say when it killed whom: such a member owns the partition until its process is started
+again (``restarted``), although it delivers nothing after its death. A member may not know yet that it has lost a
+partition while a fault keeps it from learning that: while its process is stopped or does not poll, and while a fault is
+at work on the cluster, through which the coordinator would tell it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +62,7 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
         if of_ownership and client.wrote(line):
             places = [(topic, number) for topic, number in line.get("partitions") or ()]
             moments.append((int(line.get("t_us", 0)), line["event"], client.reader_of(line), places, line.get("epoch")))
-    for worker, spans in worker_outages(evidence, KILLED).items():
+    for worker, spans in worker_outages(evidence, KILLED, besides="churn").items():
         moments += [(start, "killed", worker, [], None) for start, _ in spans if worker in workers]
     open_: dict[tuple[str, Place], Tenure] = {}
     done: list[Tenure] = []

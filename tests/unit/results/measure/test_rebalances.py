@@ -92,6 +92,16 @@ def test_a_dead_member_owned_its_partitions_until_its_death() -> None:
     assert {0: 11 * S, 1: None} == {change.place[1]: change.unowned_us for change in rebalance.moved}
 
 
+def test_a_member_that_churn_killed_owned_its_partitions_until_its_last_delivery() -> None:
+    """The fault names all members, and does not say when it killed whom; the others' partitions stay with them."""
+    churn = tuple(line | {"kind": "churn"} for line in fault("start_clients", 5, 60, FIRST, SECOND))
+    evidence = group(*BEGIN, event(30, SECOND, "assigned", 0, 1), event(40, FIRST, "restarted", life=1), journal=churn)
+    rows = [lane(FIRST, 0, 1, 2, 19), lane(FIRST, 1, 1, 2, 19.5), lane(SECOND, 0, 30, 30.5, 50)]
+    (rebalance,) = found(evidence, *rows)
+    assert (19, 30.5) == (rebalance.start_us / S, rebalance.end_us / S)
+    assert [0, 1] == [change.place[1] for change in rebalance.moved]
+
+
 @pytest.mark.parametrize(("returned", "told_as"), [(False, "member 1 loses orders/1"), (True, "returns to its owner")])
 def test_the_story_of_a_rebalance(returned: bool, told_as: str) -> None:
     """Who lost what, who got it, and how long records waited; or that all returned."""
