@@ -37,7 +37,7 @@ fault acts.
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other"]
 ForRule = Literal["needed", "optional", "refused"]
-Need = Literal["wire_proxy", "block_device", "disk_layer", "clocks", "packets"]
+Need = Literal["wire_proxy", "block_device", "disk_layer", "clocks", "packets", "hosts", "gc_pauses"]
 TargetKind = Literal["brokers", "links", "topics", "clients", "requests"]
 FieldPath = tuple[str, ...]
 """Path of a parameter within a fault of a plan, such as ``("move", "from")``."""
@@ -172,7 +172,7 @@ class Fault(BaseModel, ABC):
     """True if the fault closes connections to its targets at once; otherwise clients' pending requests time out."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     needs: ClassVar[tuple[Need, ...]] = ()
-    """Keys of ``cluster`` that a launched cluster gets wherever a fault of the plan needs them."""
+    """Keys of ``cluster`` that a launched cluster gets wherever a fault of this kind is used; see ``cluster_needs``."""
     for_rule: ClassVar[ForRule]
     allowance_ms: ClassVar[int]
     """Time that the compiler reserves beyond ``for`` for the injection and the heal of a fault of this kind."""
@@ -194,6 +194,10 @@ class Fault(BaseModel, ABC):
     def impact(self) -> Impact:
         """Return what the fault makes unavailable to clients; by default ``unknown``, which excuses most failures."""
         return "unknown"
+
+    def cluster_needs(self) -> tuple[Need, ...]:
+        """Return the keys of ``cluster`` that a launched cluster gets for this fault, by default ``needs``."""
+        return self.needs
 
     def effective_exposure_target(self) -> TargetKind:
         """Return the type of target whose traffic meets the fault, by default the fault class's ``exposure_target``."""

@@ -190,6 +190,14 @@ class Cluster(Part):
         StrictBool | None,
         Field(description="packets of the links can be dropped; always true if the plan has a packet fault"),
     ] = None
+    hosts: Annotated[
+        StrictBool | None,
+        Field(description="the address of each node outlives its process; always true if a `kill` has `host: stays`"),
+    ] = None
+    gc_pauses: Annotated[
+        StrictBool | None,
+        Field(description="collections can stop the JVM of each node; always true if the plan has a `gc_pause`"),
+    ] = None
     clocks: Annotated[
         StrictBool | None,
         Field(description="the wall clock of each node can be moved; always true if the plan has a clock fault"),

@@ -23,6 +23,7 @@ Verb = Literal[
     "restore_power",
     "restore_disk",
     "restore_clock",
+    "stop_gc_pauses",
     "remove_packet_rules",
     "roll_back",
     "start_clients",

@@ -24,6 +24,7 @@ from aftershock.faults.targets.values import (
     BrokerId,
     ClockShift,
     DiskDefects,
+    GcPauses,
     Limits,
     Resource,
     Setting,
@@ -39,7 +40,7 @@ RESTORE_DEADLINE_MS = 30_000
 ROLL_BACK_DEADLINE_MS = 45_000
 
 
-async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901, PLR0912 -- a case for each verb
+async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901, PLR0912, PLR0915 -- a case for each verb
     """Undo one fault."""
     args = undo.args
     match undo.verb:
@@ -79,6 +80,8 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             await world.restore_power([BrokerId(node) for node in args["brokers"]])
         case "restore_clock":
             await world.set_clock(BrokerId(args["broker"]), ClockShift())
+        case "stop_gc_pauses":
+            await world.set_gc_pauses(BrokerId(args["broker"]), GcPauses())
         case "remove_packet_rules":
             await world.remove_packet_rules(args["fault"])
         case "roll_back":

@@ -34,6 +34,9 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
             error_ms = await world.clock_error_ms(BrokerId(args["broker"]))
             remaining = set() if abs(error_ms) <= CLOCK_ERROR_MS_MAX else {str(args["broker"])}
             sentence = f"the clock of node {{}} is {error_ms:.0f} ms ahead of this host's"
+        case "stop_gc_pauses":
+            remaining = {str(args["broker"])} if await world.gc_pauses_set(BrokerId(args["broker"])) else set()
+            sentence = "garbage collections still stop the JVM of node {} again and again"
         case "remove_packet_rules":
             remaining = {args["fault"]} if await world.has_packet_rules(args["fault"]) else set()
             sentence = "the packet rules of the fault {} are still in force"

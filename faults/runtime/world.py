@@ -18,6 +18,7 @@ from aftershock.faults.targets.values import (
     DiskCounts,
     DiskDefects,
     Exchange,
+    GcPauses,
     GroupMember,
     Heartbeat,
     Limits,
@@ -45,6 +46,12 @@ class NodeControl(Protocol):
 
     async def kill(self, broker: BrokerId) -> None:
         """Send SIGKILL to a node; return when the engine has accepted it, which may be before the death."""
+
+    def has_hosts(self) -> bool:
+        """Return True if the address of a node can outlive its process."""
+
+    async def crash(self, broker: BrokerId) -> None:
+        """Do what ``kill`` does, but keep the node's address, so that connections to it are refused at once."""
 
     async def stop(self, broker: BrokerId) -> None:
         """Send SIGTERM and await the end of the process; raise FaultError or ClusterError if it had to be killed."""
@@ -241,6 +248,22 @@ class ClockControl(Protocol):
         """Return by how much a broker's clock is ahead, by the append time of a record; negative if it is behind."""
 
 
+class GcControl(Protocol):
+    """Garbage collections that stop the JVM of a node for asked times."""
+
+    def has_gc_pauses(self) -> bool:
+        """Return True if the cluster's JVMs have the agent that stops them."""
+
+    async def set_gc_pauses(self, broker: BrokerId, pauses: GcPauses) -> None:
+        """Stop a node's JVM again and again; ``GcPauses()`` ends that."""
+
+    async def gc_pauses_set(self, broker: BrokerId) -> bool:
+        """Return True if a node's JVM is stopped again and again."""
+
+    async def gc_stops_ms(self, broker: BrokerId) -> Sequence[float]:
+        """Return the durations of a node's full collections, in order, by the log of its JVM."""
+
+
 class PacketControl(Protocol):
     """Rules of the kernel about the packets of network links; a fault's rules are known by its id."""
 
@@ -347,6 +370,7 @@ class World(
     NodeControl,
     MachineControl,
     ClockControl,
+    GcControl,
     PacketControl,
     Upgradable,
     Linked,

@@ -82,6 +82,19 @@ class ClockShift:
     every_ms: int = 0
 
 
+@dataclass(frozen=True)
+class GcPauses:
+    """Garbage collections that stop a node's JVM: one every ``every_ms``, 0 for none.
+
+    Each takes between ``least_ms`` and ``greatest_ms``, drawn from ``seed``.
+    """
+
+    every_ms: int = 0
+    least_ms: int = 0
+    greatest_ms: int = 0
+    seed: int = 0
+
+
 DiskOperation = Literal["read", "write", "fsync"]
 
 

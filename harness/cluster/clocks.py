@@ -5,17 +5,15 @@ maps a file of five 64-bit integers on a volume of the node. Monotonic time is n
 """
 
 import time
-from collections.abc import Mapping
 from datetime import timedelta
 
-import docker
 from kio.schema.produce.v9.request import PartitionProduceData, ProduceRequest, TopicProduceData
 from kio.schema.types import TopicName
 from kio.static.primitive import Records, i16, i32, i32Timedelta
 
-from aftershock.errors import AdminError, EngineError
+from aftershock.errors import AdminError
 from aftershock.faults.targets.values import BrokerId, ClockShift
-from aftershock.harness.cluster.engine import docker_errors
+from aftershock.harness.cluster.preloads import write_integer
 from aftershock.harness.kafka.admin import Admin, raise_for
 from aftershock.workloads.kafka.wire.batch_builder import build
 
@@ -26,19 +24,6 @@ ENVIRONMENT = {"LD_PRELOAD": f"{CLOCK_DIR}/clock.so", "AFTERSHOCK_CLOCK": f"{CLO
 _MS_NS, _RATE_PPB = 1_000_000, 1_000_000_000
 _FIELDS = ("offset", "anchor", "drift", "period", "amplitude")
 _PROBE_TIMEOUT_S = 5.0
-
-
-def clock_volume(container: str) -> str:
-    return f"{container}-clock"
-
-
-def create_clock(client: docker.DockerClient, container: str, labels: Mapping[str, str], tools: str) -> None:
-    """Create the volume of a node's clock; the engine fills a new volume from the image."""
-    volume = clock_volume(container)
-    with docker_errors(EngineError, f"create the Docker volume {volume}"):
-        client.volumes.create(volume, labels=dict(labels))
-        mount = {volume: {"bind": CLOCK_DIR, "mode": "rw"}}
-        client.containers.run(tools, ["true"], volumes=mount, labels=dict(labels), network_disabled=True, remove=True)
 
 
 def script_of(shift: ClockShift) -> str:
@@ -56,13 +41,8 @@ def script_of(shift: ClockShift) -> str:
     }
     writes = [("drift", 0), ("period", 0), *((name, values[name]) for name in ("offset", "anchor", "amplitude"))]
     writes += [(name, values[name]) for name in ("drift", "period")]
-    write = f"dd of={CLOCK_DIR}/fields bs=8 count=1 conv=notrunc 2>/dev/null"
-    lines = [f"printf '{_octal(value)}' | {write} seek={_FIELDS.index(name)}" for name, value in writes]
+    lines = [write_integer(f"{CLOCK_DIR}/fields", _FIELDS.index(name), value) for name, value in writes]
     return "\n".join([*lines, "echo moved"])
-
-
-def _octal(value: int) -> str:
-    return "".join(f"\\{byte:03o}" for byte in value.to_bytes(8, "little", signed=True))
 
 
 def clock_error_ms(admin: Admin, brokers: list[BrokerId], broker: BrokerId) -> float:

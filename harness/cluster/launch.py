@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,14 @@ from testcontainers.core.network import Network
 
 from aftershock.errors import ClusterError, EngineError, FaultError, Log
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster import engine, ownership
-from aftershock.harness.cluster.clocks import CLOCK_DIR, ENVIRONMENT, TOPIC, clock_volume, create_clock
+from aftershock.harness.cluster import clocks, engine, gc_pauses, ownership
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
 from aftershock.harness.cluster.disks import create_volumes, run_on_volume, volumes_of
 from aftershock.harness.cluster.engine import Image, docker_errors
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.packets import start_helper
+from aftershock.harness.cluster.preloads import create_preload, preload_volume
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.settings import create_topic_on, set_level
@@ -66,7 +67,7 @@ class Container(DockerContainer):
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a cluster; ``tools`` is for clusters with block devices, clocks or packet rules."""
+    """Images of a cluster; ``tools`` is for clusters with block devices, clocks, packet rules or GC pauses."""
 
     kafka: Image
     toxiproxy: Image
@@ -81,7 +82,8 @@ def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Imag
     if spec.block_device and (refusal := engine.block_device_refusal(client)):
         raise EngineError(f"the nodes can't have block devices: {refusal}")
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
-    tools = engine.tools_image(client, log) if spec.block_device or spec.clocks or spec.packets else None
+    needs_tools = spec.block_device or spec.clocks or spec.packets or spec.gc_pauses
+    tools = engine.tools_image(client, log) if needs_tools else None
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log), tools)
 
 
@@ -121,8 +123,10 @@ def launch(
     with closing(engine.connect()) as client, ThreadPoolExecutor(max_workers=8) as pool:
         tools = images.tools.name if images.tools else ""
         list(pool.map(lambda node: create_volumes(client, spec, node, names[node], labels, tools), names))
-        if spec.clocks:
-            list(pool.map(lambda name: create_clock(client, name, labels, tools), names.values()))
+        folders = [clocks.CLOCK_DIR] * spec.clocks + [gc_pauses.GC_DIR] * spec.gc_pauses
+        places = product(names.values(), folders)
+        list(pool.map(lambda place: create_preload(client, place[0], place[1], labels, tools), places))
+        preloaded = (clocks.ENVIRONMENT if spec.clocks else {}) | (gc_pauses.ENVIRONMENT if spec.gc_pauses else {})
         list(pool.map(RackNetwork.create, networks.values()))
         toxiproxy = Container(images.toxiproxy.name, f"{prefix}-toxiproxy", labels)
         for node, name in names.items():
@@ -141,22 +145,29 @@ def launch(
                 listeners = {client_listener(rack): proxy_layer.advertised(rack, node.id) for rack in topology.racks}
                 advertised = {name: str(address) for name, address in listeners.items()}
                 advertised["ADMIN"] = str(proxy_layer.admin_address(node.id))
+            network: dict[str, Any] = {"hostname": node.name}
+            if spec.hosts:
+                host = Container(images.kafka.name, f"{names[node]}-host", labels, **network)
+                host.with_command(["sleep", "infinity"])
+                host.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
+                network = {"network_mode": f"container:{host.start().get_wrapped_container().id}"}
             nodes[node] = container = Container(
                 images.kafka.name,
                 names[node],
                 {**labels, NODE: str(node.id), "aftershock.rack": node.rack},
-                env=spec.environment(node, cluster_id_of(run_id), advertised) | (ENVIRONMENT if spec.clocks else {}),
-                hostname=node.name,
+                env=spec.environment(node, cluster_id_of(run_id), advertised) | preloaded,
                 mem_limit=_MEMORY,
                 # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
                 cap_drop=["DAC_OVERRIDE"],
+                **network,
             )
             # existing volumes, because volumes that the container creates lack our labels
             for volume, path in volumes_of(spec, node, names[node]).items():
                 container.with_volume_mapping(volume, path, "rw")
-            if spec.clocks:
-                container.with_volume_mapping(clock_volume(names[node]), CLOCK_DIR, "rw")
-            container.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
+            for folder in folders:
+                container.with_volume_mapping(preload_volume(names[node], folder), folder, "rw")
+            if not spec.hosts:
+                container.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
         started = zip(nodes, pool.map(Container.start, nodes.values()), strict=True)
         running = {BrokerId(node.id): KafkaNode(node, container.get_wrapped_container()) for node, container in started}
     cluster = Cluster(spec, run_id, proxy_layer, running)
@@ -165,7 +176,7 @@ def launch(
         set_level(cluster.admin, feature, level)
     if spec.clocks:
         replicas = {number: (broker,) for number, broker in enumerate(topology.broker_ids)}
-        create_topic_on(cluster.admin, TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
+        create_topic_on(cluster.admin, clocks.TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
     if spec.block_device and spec.block_device.flush_boot:
         # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
         with ThreadPoolExecutor(max_workers=8) as pool:

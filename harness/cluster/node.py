@@ -1,5 +1,8 @@
 """Container of a Kafka node, with operations on its process, and replacement by a container of another image.
 
+The network namespace of a node ends with its container, and the node's address with it. In a cluster with ``hosts``,
+the namespace belongs to a further container, ``<node>-host``, which outlives the node's process.
+
 A node's replacement container has the old container's name, disk, addresses, labels, environment and limits, and the
 new image's command and default environment. The replaced container is stopped, renamed to ``<name>-was-<n>``, and stays
 until the cluster is removed, because its output is evidence.
@@ -86,6 +89,13 @@ class KafkaNode:
 
     def kill(self) -> None:
         """Kill the node with SIGKILL; unflushed writes are not lost, because the host's page cache survives."""
+        self.crash()
+        if host := self._host():
+            with docker_errors(ClusterError, f"kill the host of the node {self._name}"):
+                host.kill()
+
+    def crash(self) -> None:
+        """Kill the node's process with SIGKILL, and not its host, if the cluster has such."""
         self._act("kill")
 
     def shut_down(self) -> None:
@@ -98,6 +108,9 @@ class KafkaNode:
             )
 
     def restart(self) -> None:
+        if host := self._host():
+            with docker_errors(ClusterError, f"start the host of the node {self._name}"):
+                host.start()
         self._act("start")
 
     def pause(self) -> None:
@@ -119,6 +132,10 @@ class KafkaNode:
     def resume(self) -> None:
         if self.state() == "paused":
             self._act("unpause")
+
+    def _host(self) -> Container | None:
+        mode, _, host = self.container.attrs["HostConfig"]["NetworkMode"].partition(":")
+        return self.container.client.containers.get(host) if mode == "container" else None
 
     def _refresh(self) -> None:
         """Reload the container's state; use the new container if another process replaced the node's container."""
@@ -178,6 +195,9 @@ def replace(node: KafkaNode, image: str) -> None:
             old.rename(next(new for n in count(1) if (new := f"{name}{WAS}{n}") not in used_names))
         old.reload()
         config, image_config = old.attrs["Config"], old.image.attrs["Config"]
+        # a container in another's network namespace has its host name too
+        shared = old.attrs["HostConfig"]["NetworkMode"].startswith("container:")
+        copied = [key for key in _COPIED if not (shared and key == "Hostname")]
         # without the alias that the engine derived from the old container's id
         endpoints = {
             network: {
@@ -186,7 +206,7 @@ def replace(node: KafkaNode, image: str) -> None:
             for network, endpoint in old.attrs["NetworkSettings"]["Networks"].items()
         }
         container_config = {
-            **{key: config[key] for key in _COPIED if config.get(key) and config[key] != image_config.get(key)},
+            **{key: config[key] for key in copied if config.get(key) and config[key] != image_config.get(key)},
             "Image": image,
             "Env": [pair for pair in config["Env"] or () if pair not in (image_config.get("Env") or ())],
             "HostConfig": old.attrs["HostConfig"],

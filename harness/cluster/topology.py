@@ -209,7 +209,8 @@ class ClusterSpec:
     ``brokers`` has properties of single brokers by broker id, which override the properties in ``config``.
     ``heap_bytes`` is the heap of each node's JVM, None for that of the profile. ``features`` has the levels of Kafka's
     features that differ from those of a new cluster. With ``clocks``, the wall clock of each node can be moved;
-    with ``packets``, packets of the links can be dropped.
+    with ``packets``, packets of the links can be changed; with ``hosts``, the address of a node outlives its process;
+    with ``gc_pauses``, the JVM of each node can be stopped by garbage collections.
     """
 
     kafka: str
@@ -225,6 +226,8 @@ class ClusterSpec:
     features: Mapping[str, int] = field(default_factory=dict)
     clocks: bool = False
     packets: bool = False
+    hosts: bool = False
+    gc_pauses: bool = False
 
     @cached_property
     def topology(self) -> Topology:
@@ -247,6 +250,8 @@ class ClusterSpec:
             features=dict(plan.features or {}),
             clocks=bool(plan.clocks),
             packets=bool(plan.packets),
+            hosts=bool(plan.hosts),
+            gc_pauses=bool(plan.gc_pauses),
         )
 
     def as_plan(self) -> ClusterPlan:
@@ -261,6 +266,8 @@ class ClusterSpec:
             features=dict(self.features) or None,
             clocks=self.clocks or None,
             packets=self.packets or None,
+            hosts=self.hosts or None,
+            gc_pauses=self.gc_pauses or None,
             wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
@@ -279,6 +286,8 @@ class ClusterSpec:
             **({"wire_proxy": True} if self.wire_proxy else {}),
             **({"clocks": True} if self.clocks else {}),
             **({"packets": True} if self.packets else {}),
+            **({"hosts": True} if self.hosts else {}),
+            **({"gc_pauses": True} if self.gc_pauses else {}),
             **({"features": dict(sorted(self.features.items()))} if self.features else {}),
             **({"brokers": brokers} if brokers else {}),
             **({"heap_bytes": self.heap_bytes} if self.heap_bytes else {}),
@@ -303,6 +312,8 @@ class ClusterSpec:
             features=dict(document.get("features", {})),
             clocks=bool(document.get("clocks")),
             packets=bool(document.get("packets")),
+            hosts=bool(document.get("hosts")),
+            gc_pauses=bool(document.get("gc_pauses")),
         )
 
     @property

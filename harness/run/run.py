@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
-from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import CheckedPlan, load_plan
 from aftershock.faults.plan.cluster import Attach, BlockDevice
 from aftershock.faults.timeline.compile import compile_checked
@@ -86,7 +85,7 @@ class Job:
                 [f"a plan with `cluster: attach`, which uses an existing cluster, runs only with {allowed}"]
             )
         cluster = self.checked.plan.cluster
-        needs = {need for step in self.timeline.steps for need in KINDS[step.kind].needs}
+        needs = {need for step in self.timeline.steps for need in step.fault().cluster_needs()}
         block_device = cluster.block_device
         if needs & {"block_device", "disk_layer"}:
             block_device = block_device or BlockDevice()
@@ -96,6 +95,8 @@ class Job:
             "block_device": block_device,
             "packets": cluster.packets or "packets" in needs,
             "clocks": cluster.clocks or "clocks" in needs,
+            "hosts": cluster.hosts or "hosts" in needs,
+            "gc_pauses": cluster.gc_pauses or "gc_pauses" in needs,
         }
         return ClusterSpec.of(cluster.model_copy(update=needed), self.kafka)
 

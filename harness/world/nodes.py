@@ -17,12 +17,13 @@ from aftershock.faults.targets.values import (
     ClockShift,
     DiskCounts,
     DiskDefects,
+    GcPauses,
     Limits,
     LogDamage,
     LogDir,
     Throttling,
 )
-from aftershock.harness.cluster import clocks, engine, power
+from aftershock.harness.cluster import clocks, engine, gc_pauses, power
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.disks import block_device_of, damage_script, disk_counts, run_on_volume, set_defects
 from aftershock.harness.cluster.node import KafkaNode, output, replace
@@ -53,11 +54,15 @@ class NodesWorld:
     _cluster: Cluster
 
     kill = _on_node(KafkaNode.kill)
+    crash = _on_node(KafkaNode.crash)
     stop = _on_node(KafkaNode.shut_down)
     start = _on_node(KafkaNode.restart)
     pause = _on_node(KafkaNode.pause)
     resume = _on_node(KafkaNode.resume)
     state = _on_node(KafkaNode.state)
+
+    def has_hosts(self) -> bool:
+        return self._cluster.spec.hosts
 
     def racks(self) -> Mapping[BrokerId, str]:
         return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
@@ -198,6 +203,27 @@ def run_in_node(node: KafkaNode, script: str, path: str) -> str:
             return str(output.decode())
         problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
     raise ClusterError(problem)
+
+
+class GcWorld:
+    """Operations of faults on the garbage collections of nodes, by the protocol `faults.runtime.world.GcControl`."""
+
+    _cluster: Cluster
+
+    def has_gc_pauses(self) -> bool:
+        return self._cluster.spec.gc_pauses
+
+    @in_thread
+    def set_gc_pauses(self, broker: BrokerId, pauses: GcPauses) -> None:
+        run_in_node(self._cluster.nodes[broker], gc_pauses.script_of(pauses), gc_pauses.GC_DIR)
+
+    @in_thread
+    def gc_pauses_set(self, broker: BrokerId) -> bool:
+        return int(run_in_node(self._cluster.nodes[broker], gc_pauses.READ_EVERY, gc_pauses.GC_DIR)) != 0
+
+    @in_thread
+    def gc_stops_ms(self, broker: BrokerId) -> Sequence[float]:
+        return gc_pauses.stops_ms(run_in_node(self._cluster.nodes[broker], gc_pauses.READ_STOPS, gc_pauses.GC_DIR))
 
 
 class ClocksWorld:

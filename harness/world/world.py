@@ -20,7 +20,7 @@ from aftershock.harness.kafka.admin import Quorum
 from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld
-from aftershock.harness.world.nodes import ClocksWorld, MachineWorld, NodesWorld, UpgradesWorld
+from aftershock.harness.world.nodes import ClocksWorld, GcWorld, MachineWorld, NodesWorld, UpgradesWorld
 from aftershock.harness.world.wire_proxy import RulesWorld
 from aftershock.workloads.kafka.wire.connection import Address
 
@@ -130,7 +130,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
 
 class ClusterWorld(
-    NodesWorld, UpgradesWorld, MachineWorld, ClocksWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld
+    NodesWorld, UpgradesWorld, MachineWorld, ClocksWorld, GcWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld
 ):
     """All operations of faults on a launched cluster; ``clients`` are by default those of the run that launched it."""
 

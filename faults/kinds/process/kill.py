@@ -4,6 +4,9 @@ The journal records whether a killed node was the active controller, because rec
 takes seconds longer if the quorum must elect a controller first (5.8 s against 3 s, measured). SIGKILL keeps the host's
 page cache, so a killed broker loses no data that it had written.
 
+With ``host: gone``, the node's address disappears with its process, so new connections wait for a timeout. With ``host:
+stays``, only the process dies, and its host refuses new connections at once.
+
 ``crash_loop`` kills a node, starts it at once, and kills it again each time it is back in service, so leaders move away
 and back repeatedly. ``lose_rack`` kills all brokers and isolated controllers of a rack at once, as in a power failure;
 clients in the rack keep running.
@@ -26,11 +29,13 @@ from aftershock.faults.kinds.fault import (
     Impact,
     Injection,
     InjectionContext,
+    Need,
     PlanContext,
     Report,
     report_each_second,
 )
 from aftershock.faults.kinds.process.base import (
+    EXITED_DEADLINE_MS,
     KillInjection,
     NodeFault,
     NodeInjection,
@@ -45,20 +50,56 @@ from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.values import BrokerId, PartitionState
 
 
+class CrashInjection(KillInjection):
+    """Death of a node's process whose host stays."""
+
+    async def inject(self) -> None:
+        await run_to_completion(self.context.world.crash(self.victim))
+        await self.wait_until_down(EXITED_DEADLINE_MS)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report how many new connections to the node are refused at once; then read its container each second."""
+        toxics = await self.context.world.toxics()
+        own = [link for link in self.context.world.links() if link.broker == self.victim and not toxics.get(link.proxy)]
+        clients = [link for link in own if link.channel == "client"]
+        count, refused = len(clients), (await probe_all(clients, self.context)).count("closed")
+        if count:
+            what = f"new connections to node {self.victim} that its host refused at once"
+            report(Witness(what, count, refused, "refusals", count, ok=refused == count))
+        await super().hold(until_us, report)
+
+
 class Kill(NodeFault):
-    """Kill a node with SIGKILL, and start it at the end."""
+    """Kill a node with SIGKILL, and start it at the end; its host, and so its address, stays or is gone."""
 
     band = Band("#d62728", "kill")
-    proof = "The engine reports the container as exited (read each second)."
+    proof = (
+        "The engine reports the container as exited (read each second). A host that stays refuses connections at once."
+    )
     remedy = "The node is started, and is in the ISR of all its partitions again."
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
-    injection = KillInjection
     closes_connections = True
 
     kind: Literal["kill"] = "kill"
+    host: Annotated[
+        Literal["gone", "stays"],
+        Field(description="with `stays`, the host refuses connections at once; with `gone`, they wait for a timeout"),
+    ] = "gone"
 
     def impact(self) -> Impact:
         return "nodes"
+
+    def cluster_needs(self) -> tuple[Need, ...]:
+        return ("hosts",) if self.host == "stays" else ()
+
+    def create_injection(
+        self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
+    ) -> NodeInjection:
+        if self.host == "gone":
+            return KillInjection(context, victim, roles, led)
+        if not context.world.has_hosts():
+            raise FaultError("no host of this cluster outlives its node: launch it with `cluster: {hosts: true}`")
+        return CrashInjection(context, victim, roles, led)
 
 
 DEATHS_MIN = 2  # a single death is a kill

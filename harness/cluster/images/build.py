@@ -131,7 +131,8 @@ def tools() -> Recipe:
         build.require_command("gcc", "gcc", "libc6-dev")
         # without a C library at link time, so that it loads into images with another one
         flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-nostdlib", "-fno-builtin")
-        build.run(["gcc", *flags, "-o", build.context / "clock.so", build.context / "clock.c"])
+        for library in ("clock", "gc"):
+            build.run(["gcc", *flags, "-o", build.context / f"{library}.so", build.context / f"{library}.c"])
         for program in ("slowfs", "packets"):
             output = build.context / f"{program}.bin"
             build.go("build", "-C", build.context / program, "-ldflags", "-s -w", "-o", output, ".")

@@ -104,7 +104,9 @@ class Case:
 
     words: str
     effect: Callable[[Observation], None]
-    on: Literal["plain", "isolated", "older", "bounded", "doubled", "devices", "clocks", "packets", "proxied"] = "plain"
+    on: Literal[
+        "plain", "isolated", "older", "bounded", "doubled", "devices", "clocks", "packets", "hosts", "gc", "proxied"
+    ] = "plain"
     before: "Callable[[Stand], Awaitable[None]] | None" = None
     after: "Callable[[Stand], Awaitable[None]] | None" = None
     record_bytes: int = 200

@@ -22,6 +22,12 @@ def requests_waited_for_fencing(seen: Observation) -> None:
     assert seen.slowest_ms("during") > 1_500
 
 
+def requests_waited_for_a_collection(seen: Observation) -> None:
+    """Assert that requests waited for stops of 0.7 to 1.3 s, and that the broker stayed in office."""
+    assert 500 < seen.slowest_ms("during") < 1_500
+    assert [] == seen.failures("during")
+
+
 _written: list[int] = []
 
 
@@ -73,9 +79,33 @@ def _versions(seen: Observation) -> set[str]:
 
 
 CASES = {
-    "kill": [Case("{kind: kill, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, before=balanced)],
+    "kill": [
+        Case("{kind: kill, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, before=balanced),
+        Case(
+            "{kind: kill, broker: leader of probe/0, for: 5s, host: stays}",
+            requests_waited_for_fencing,
+            "hosts",
+            balanced,
+        ),
+        Case("{kind: kill, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, "hosts", balanced),
+    ],
     "stop": [Case("{kind: stop, broker: leader of probe/0, for: 4s}", other_leaders, before=balanced)],
     "pause": [Case("{kind: pause, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, before=balanced)],
+    "gc_pause": [
+        Case(
+            "{kind: gc_pause, broker: leader of probe/0, for: 8s, stop: 1s, jitter: 300ms, every: 2s}",
+            requests_waited_for_a_collection,
+            "gc",
+            balanced,
+        ),
+        # longer than the session of a broker with the profile `fast`
+        Case(
+            "{kind: gc_pause, broker: leader of probe/0, for: 6s, stop: 5s, every: 10s}",
+            requests_waited_for_fencing,
+            "gc",
+            balanced,
+        ),
+    ],
     "power_loss": [
         Case(
             "{kind: power_loss, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, "devices", balanced

@@ -35,6 +35,8 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "devices": ClusterPlan(block_device=BlockDevice(layer=True)),
     "clocks": ClusterPlan(clocks=True),
     "packets": ClusterPlan(packets=True),
+    "hosts": ClusterPlan(hosts=True),
+    "gc": ClusterPlan(gc_pauses=True),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.
     "smoke": ClusterPlan(wire_proxy=True, clocks=True),
 }
@@ -99,6 +101,7 @@ class Stand:
         return {
             "clocks": [abs(error_ms) < CLOCK_ERROR_MS_MAX for error_ms in errors_ms],
             "packets": self.cluster.packets.rules() if spec.packets else "",
+            "gc_pauses": [await world.gc_pauses_set(broker) for broker in brokers] if spec.gc_pauses else [],
             "states": [await world.state(node) for node in nodes],
             "toxics": {proxy: toxics for proxy, toxics in (await world.toxics()).items() if toxics},
             "disabled": await world.disabled(),

@@ -108,6 +108,9 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self.unnoticed = False  # True until the cluster notices that a broker is gone
         self.silent_links: set[str] = set()
         self.shut: set[str] = set()
+        self.hosts = True
+        self.refusing: set[BrokerId] = set()  # dead nodes whose host stays
+        self.fragile_hosts = False  # True if no host survives its node
         self._moving: set[TopicPartition] = set()
         ids = tuple(RACKS)
         self._partitions = {
@@ -120,6 +123,15 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         await self._called("kill", broker)
         self._lose(broker, "exited")
 
+    def has_hosts(self) -> bool:
+        return self.hosts
+
+    async def crash(self, broker: BrokerId) -> None:
+        await self._called("crash", broker)
+        self._lose(broker, "exited")
+        if not self.fragile_hosts:
+            self.refusing.add(broker)
+
     async def stop(self, broker: BrokerId) -> None:
         """Move the leaders, then end the process; both happen before this returns."""
         await self._called("stop", broker)
@@ -127,6 +139,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
 
     async def start(self, broker: BrokerId) -> None:
         await self._called("start", broker)
+        self.refusing.discard(broker)
         self._regain(broker)
 
     async def pause(self, broker: BrokerId) -> None:
@@ -191,7 +204,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         """
         if link.channel != "client":
             raise FaultError(f"there is no way into {link.proxy}")
-        if link.proxy in self.shut:
+        if link.proxy in self.shut or link.broker in self.refusing:
             raise FaultError(f"connection refused by {link.proxy}")
         if self.states[link.broker] == "running" and not self._serves(link.broker):
             raise FaultError(f"connection closed by {link.proxy}: its broker is booting")

@@ -12,6 +12,7 @@ from aftershock.faults.targets.values import (
     ClockShift,
     DiskCounts,
     DiskDefects,
+    GcPauses,
     Limits,
     LogDamage,
     LogDir,
@@ -55,6 +56,9 @@ class FakeMachine:
         self.deaf_clocks = False  # True if a moved clock is not seen by the broker
         self.clocks = True
         self.packets = True
+        self.gc_agent = True
+        self.gc_pauses: dict[BrokerId, tuple[int, GcPauses]] = {}  # since when collections stop each JVM
+        self.gc_factor = 1.0  # of the asked times, how long the collections take
         self.defects: dict[BrokerId, DiskDefects] = {}
         self.settled: list[BrokerId] = []
         self.sound_disks = False  # True if defects have no effect
@@ -167,6 +171,23 @@ class FakeMachine:
         now_ms = self.clock.now_us() / 1000
         strobe_ms = shift.strobe_ms if shift.every_ms and now_ms // shift.every_ms % 2 else -shift.strobe_ms
         return shift.offset_ms + (shift.rate - 1) * (now_ms - since_us / 1000) + strobe_ms
+
+    def has_gc_pauses(self) -> bool:
+        return self.gc_agent
+
+    async def set_gc_pauses(self: "FakeWorld", broker: BrokerId, pauses: GcPauses) -> None:
+        await self._called("set_gc_pauses", (broker, pauses))
+        self.gc_pauses[broker] = self.clock.now_us(), pauses
+
+    async def gc_pauses_set(self, broker: BrokerId) -> bool:
+        return bool(self.gc_pauses.get(broker, (0, GcPauses()))[1].every_ms)
+
+    async def gc_stops_ms(self: "FakeWorld", broker: BrokerId) -> Sequence[float]:
+        """Return a short collection of before, and the least asked time for each collection that has ended."""
+        since_us, pauses = self.gc_pauses.get(broker, (0, GcPauses()))
+        done_ms = (self.clock.now_us() - since_us) / 1000 - pauses.least_ms
+        count = int(done_ms // pauses.every_ms) + 1 if pauses.every_ms and done_ms >= 0 else 0
+        return [12.0, *[pauses.least_ms * self.gc_factor] * count]
 
     async def block_device(self: "FakeWorld", broker: BrokerId) -> BlockDevice | None:
         await self._called("block_device", broker)

@@ -138,3 +138,38 @@ def test_pause_is_repeated_while_the_kernel_holds_a_thread(
     with pytest.raises(ClusterError, match=reason) if attempts <= refusals else nullcontext():
         node.pause()
     assert attempts == len(asked)
+
+
+class Recorded:
+    """A container that records what is done to it."""
+
+    def __init__(self, name: str, calls: list[tuple[str, str]], network_mode: str = "bridge") -> None:
+        self.name, self._calls, self.labels = name, calls, dict[str, str]()
+        self.attrs = {"HostConfig": {"NetworkMode": network_mode}}
+        self.client: Any = None
+
+    def reload(self) -> None: ...
+
+    def kill(self) -> None:
+        self._calls.append((self.name, "kill"))
+
+    def start(self) -> None:
+        self._calls.append((self.name, "start"))
+
+
+@pytest.mark.parametrize(
+    ("network_mode", "killed", "crashed", "started"),
+    [("bridge", ["k1"], ["k1"], ["k1"]), ("container:7f", ["k1", "host"], ["k1"], ["host", "k1"])],
+)
+def test_a_host_dies_with_a_killed_node_and_outlives_a_crashed_one(
+    network_mode: str, killed: list[str], crashed: list[str], started: list[str]
+) -> None:
+    """Sockets are closed before the address disappears; a node starts in the network of a running host."""
+    calls: list[tuple[str, str]] = []
+    container, hosts = Recorded("k1", calls, network_mode), {"7f": Recorded("host", calls)}
+    container.client = SimpleNamespace(containers=SimpleNamespace(get=hosts.__getitem__))
+    node = KafkaNode(cast("Any", None), cast("Any", container))
+    for action, expected in ((node.kill, killed), (node.crash, crashed), (node.restart, started)):
+        calls.clear()
+        action()
+        assert expected == [name for name, _ in calls]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aftershock.errors import AdminError
+from aftershock.faults.kinds.process.kill import Kill
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
 
 
 KILL = "{id: dead, at: 1s, for: 6s, kind: kill, broker: leader of orders/0}"
+CRASH = "{id: dead, at: 1s, for: 6s, kind: kill, broker: leader of orders/0, host: stays}"
 
 
 async def test_roles_of_the_victim(stage: Stage) -> None:
@@ -91,3 +93,45 @@ async def test_controller_unknown(stage: Stage) -> None:
     await stage.play(KILL)
     assert stage.line("dead", "intended").targets.roles["controller"] is None
     assert stage.all_ok("dead")
+
+
+async def test_a_host_that_stays_refuses_connections(stage: Stage) -> None:
+    await stage.play(CRASH)
+    assert [1] == stage.world.called("crash")
+    assert [] == stage.world.called("kill")
+    (refused,) = [witness for witness in stage.journal.witnesses("dead") if witness.unit == "refusals"]
+    assert (3, 3, True) == (refused.n, refused.observed, refused.ok)
+    assert stage.all_ok("dead")
+    assert {"verb": "start", "args": {"broker": 1}} == stage.line("dead", "intended").undo.as_json()
+    assert stage.world.healthy()
+
+
+async def test_a_host_that_is_gone_after_all_fails_the_witness(stage: Stage) -> None:
+    """Connections to it wait; the process is dead nevertheless."""
+    stage.world.fragile_hosts = True
+    await stage.play(CRASH)
+    assert {"refusals"} == {witness.unit for witness in stage.journal.witnesses("dead") if not witness.ok}
+
+
+async def test_links_that_another_fault_delays_prove_nothing(stage: Stage) -> None:
+    await stage.play('{id: late, at: 0s, for: 9s, kind: latency, link: "client(a) <-> broker", delay: 2s}', CRASH)
+    (refused,) = [witness for witness in stage.journal.witnesses("dead") if witness.unit == "refusals"]
+    assert (2, True) == (refused.n, refused.ok)
+
+
+async def test_a_rehearsal_finds_no_refusal(stage: Stage) -> None:
+    await stage.rehearse(CRASH)
+    assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
+    assert [] == stage.world.called("crash")
+
+
+async def test_no_host_outlives_its_node(stage: Stage) -> None:
+    stage.world.hosts = False
+    await stage.play(CRASH)
+    assert "launch it with `cluster: {hosts: true}`" in str(stage.line("dead", "failed").why)
+    assert [] == stage.world.called("crash")
+
+
+def test_only_a_host_that_stays_needs_a_container_of_its_own() -> None:
+    assert () == Kill(broker="1").cluster_needs()
+    assert ("hosts",) == Kill(broker="1", host="stays").cluster_needs()
