@@ -62,8 +62,8 @@ faults:
       - {id: churn-confluent, for: 14s, kind: churn, client: confluent, every: 1s}
       - {id: churn-java, for: 14s, kind: churn, client: java, every: 1s}
 """
-SICK_S = 34.0  # launch 9 s, warm-up 1 s, steady 3 s, faults 9 s and up to 10 s until all nodes are back
-SICK = """
+SICK_S = 40.0  # launch 9 s, warm-up 1 s, steady 3 s, faults 9 to 14 s and up to 12 s until all nodes are back
+SICK_FRAME = """
 name: doomed-machines
 cluster: {racks: {a: 1, b: 1}}
 topics: [{name: orders, partitions: 3, replication: 2}]
@@ -73,11 +73,23 @@ workloads:
     consume: {topic: orders}
 timing: {warmup: {min: 1s, max: 1s}, steady: 3s, fault: 3s, recovery: 1s}
 faults:
+"""
+# each in half of the runs
+SICK = (
+    """
   - {id: lossy, at: 0s, for: 8s, kind: packet_loss, link: "client(a) <-> broker", share: 5%}
   - {id: wrong, at: 0s, for: 8s, kind: clock_bump, broker: 1, by: 1h}
   - {id: slow, at: 0s, for: 8s, kind: slow_disk, broker: 1, delay: 50ms}
   - {id: dark, at: 1s, for: 4s, kind: power_loss, broker: 2}
-"""
+""",
+    """
+  - {id: late, at: 0s, for: 8s, kind: packet_delay, link: "client(a) <-> broker", delay: 20ms}
+  - {id: jumping, at: 0s, for: 8s, kind: clock_strobe, broker: 1, by: 1s}
+  - {id: failing, at: 0s, for: 4s, kind: disk_errors, broker: 1, operations: [write]}
+  - {id: collected, at: 0s, for: 8s, kind: gc_pause, broker: 2, stop: 500ms}
+  - {id: damaged, at: 12s, for: 2s, kind: truncate_segment, broker: 2, topic: orders}
+""",
+)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +124,8 @@ def test_nothing_remains_of_a_runner_killed_among_sick_machines(
 ) -> None:
     """SIGKILL while disks, clocks and packets have defects: no loop device, mount or firewall rule remains."""
     before = devices()
-    killed_without_trace(aftershock(SICK), "starting 2 Kafka nodes", SICK_S, neighbour, number)
+    plan = SICK_FRAME + SICK[number % len(SICK)].lstrip("\n")
+    killed_without_trace(aftershock(plan), "starting 2 Kafka nodes", SICK_S, neighbour, number)
     assert "" == still_lacking(lambda: "" if devices() == before else f"{devices()} instead of {before}", 20)
 
 
