@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test test-quick lint bench torture docs site kips evidence durability mutants clean bootstrap
+.PHONY: demo test test-quick lint bench torture docs site kips evidence durability machines mutants clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -60,6 +60,10 @@ durability: bootstrap
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap
 	$(BIN)/python tests/mutants/run.py
+
+# the tables of sick machines in the docs, from what `aftershock run grey-failures` and `lost-hosts` have left under runs/
+machines: bootstrap
+	$(BIN)/python -m aftershock.harness.labs.machines runs docs/evidence/machines docs/MACHINES.md
 
 # evidence (runs/), images and the build logs stay
 clean:

@@ -25,6 +25,7 @@ from aftershock.faults.targets.values import (
     Link,
     LogDamage,
     LogDir,
+    Outcome,
     PacketChange,
     PacketCounts,
     PartitionState,
@@ -52,6 +53,9 @@ class NodeControl(Protocol):
 
     async def crash(self, broker: BrokerId) -> None:
         """Do what ``kill`` does, but keep the node's address, so that connections to it are refused at once."""
+
+    async def dial_node(self, broker: BrokerId) -> Outcome:
+        """Open a connection to a node where no proxy is between; ``closed`` means that the node's host refused it."""
 
     async def stop(self, broker: BrokerId) -> None:
         """Send SIGTERM and await the end of the process; raise FaultError or ClusterError if it had to be killed."""

@@ -21,7 +21,7 @@ from docker.errors import APIError, NotFound
 from docker.models.containers import Container
 
 from aftershock.errors import ClusterError
-from aftershock.faults.targets.values import BrokerState
+from aftershock.faults.targets.values import BrokerState, Outcome
 from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.topology import Node
 
@@ -106,6 +106,18 @@ class KafkaNode:
             raise ClusterError(
                 f"the node {self._name} did not shut down within {SHUT_DOWN_S} s, so Docker ended the node by SIGKILL"
             )
+
+    def dial(self) -> Outcome:
+        """Open a connection to the node's port, inside the network namespace of the node's host.
+
+        Returns ``closed`` if the host refused, ``silent`` without a running host, or after a second.
+        """
+        host = self._host()
+        with suppress(APIError):  # the host does not run
+            connect = f": < /dev/tcp/{self.node.name}/{self.node.inner_port}"
+            code, output = host.exec_run(["timeout", "1", "bash", "-c", connect]) if host else (1, b"")
+            return "answered" if code == 0 else "closed" if b"refused" in output else "silent"
+        return "silent"
 
     def restart(self) -> None:
         if host := self._host():

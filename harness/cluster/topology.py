@@ -57,6 +57,11 @@ class Node:
         """Host name by which Toxiproxy reaches the node, on the network of the node's rack."""
         return f"b{self.id}"
 
+    @property
+    def inner_port(self) -> int:
+        """Port at which the node serves the cluster's other nodes."""
+        return (_REPLICATION_PORT if self.broker else _CONTROLLER_PORT) + self.id
+
 
 @dataclass(frozen=True)
 class Proxy:

@@ -51,7 +51,7 @@ def p99_ms(cluster: Cluster, home: Path, client: str, size: int, seconds: int) -
     """Return p99 of consume latency of a group of ``size`` members, PSS of a member, and the memory of its JVM."""
     load = Load(cluster, home, new_topic(cluster, home.name, PARTITIONS))
     produce = load.produce("sends", "reference", rate_per_s=150, keys=100)
-    group = {"group": home.name, "members": size, "protocol": "consumer"}
+    group = {"group": home.name, "arm": "group", "members": size, "protocol": "consumer"}
     names = [f"member-{number}" for number in range(1, size + 1)]
     memory: list[float] = []
 
@@ -61,7 +61,7 @@ def p99_ms(cluster: Cluster, home: Path, client: str, size: int, seconds: int) -
         memory.append(max(jvms_mib(), default=0.0))
 
     load.run([produce, *(load.consume(name, client, **group) for name in names)], seconds, during=watch)
-    rows = [row for name in names for row in load.of(name)]
+    rows = load.of("group")
     late = sorted(rows, key=lambda row: row["intended_us"])[len(rows) // 2 :]
     return float(np.percentile([(row["done_us"] - row["intended_us"]) / 1e3 for row in late], 99)), *memory
 

@@ -4,8 +4,8 @@ The journal records whether a killed node was the active controller, because rec
 takes seconds longer if the quorum must elect a controller first (5.8 s against 3 s, measured). SIGKILL keeps the host's
 page cache, so a killed broker loses no data that it had written.
 
-With ``host: gone``, the node's address disappears with its process, so new connections wait for a timeout. With ``host:
-stays``, only the process dies, and its host refuses new connections at once.
+With ``host: gone``, the node's name and address disappear with its process; a connection that began just before waits
+for a timeout. With ``host: stays``, only the process dies, and its host refuses each connection at once.
 
 ``crash_loop`` kills a node, starts it at once, and kills it again each time it is back in service, so leaders move away
 and back repeatedly. ``lose_rack`` kills all brokers and isolated controllers of a rack at once, as in a power failure;
@@ -57,16 +57,12 @@ class CrashInjection(KillInjection):
         await run_to_completion(self.context.world.crash(self.victim))
         await self.wait_until_down(EXITED_DEADLINE_MS)
 
-    async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report how many new connections to the node are refused at once; then read its container each second."""
-        toxics = await self.context.world.toxics()
-        own = [link for link in self.context.world.links() if link.broker == self.victim and not toxics.get(link.proxy)]
-        clients = [link for link in own if link.channel == "client"]
-        count, refused = len(clients), (await probe_all(clients, self.context)).count("closed")
-        if count:
-            what = f"new connections to node {self.victim} that its host refused at once"
-            report(Witness(what, count, refused, "refusals", count, ok=refused == count))
-        await super().hold(until_us, report)
+    async def read_back(self) -> Witness:
+        """Read that the process is dead, and that its host refuses a connection."""
+        is_down = await self.context.world.state(self.victim) == self.down
+        refused = await self.context.world.dial_node(self.victim) == "closed"
+        what = f"the process of node {self.victim} is dead, and its host refuses a connection at once"
+        return Witness(what, asked=1, observed=float(is_down and refused), unit="refusals", n=1, ok=is_down and refused)
 
 
 class Kill(NodeFault):
@@ -83,7 +79,7 @@ class Kill(NodeFault):
     kind: Literal["kill"] = "kill"
     host: Annotated[
         Literal["gone", "stays"],
-        Field(description="with `stays`, the host refuses connections at once; with `gone`, they wait for a timeout"),
+        Field(description="with `stays`, the host refuses connections at once; with `gone`, its address disappears"),
     ] = "gone"
 
     def impact(self) -> Impact:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from aftershock.errors import AdminError, FaultError
 from aftershock.faults.runtime.record import Entry, Witness
-from aftershock.faults.targets.values import BrokerId, BrokerState, Link, PartitionState, TopicPartition, Toxic
+from aftershock.faults.targets.values import BrokerId, BrokerState, Link, Outcome, PartitionState, TopicPartition, Toxic
 from aftershock.tests.unit.faults.fakes.clients import FakeClients
 from aftershock.tests.unit.faults.fakes.kafka import FakeKafka
 from aftershock.tests.unit.faults.fakes.links import FakeLinks
@@ -126,6 +126,9 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
     def has_hosts(self) -> bool:
         return self.hosts
 
+    async def dial_node(self, broker: BrokerId) -> Outcome:
+        return "closed" if broker in self.refusing else "silent" if self.states[broker] == "exited" else "answered"
+
     async def crash(self, broker: BrokerId) -> None:
         await self._called("crash", broker)
         self._lose(broker, "exited")
@@ -204,7 +207,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         """
         if link.channel != "client":
             raise FaultError(f"there is no way into {link.proxy}")
-        if link.proxy in self.shut or link.broker in self.refusing:
+        if link.proxy in self.shut:
             raise FaultError(f"connection refused by {link.proxy}")
         if self.states[link.broker] == "running" and not self._serves(link.broker):
             raise FaultError(f"connection closed by {link.proxy}: its broker is booting")

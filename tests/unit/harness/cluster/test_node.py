@@ -19,6 +19,7 @@ from aftershock.harness.cluster.node import (
     current_container,
     node_name,
 )
+from aftershock.harness.cluster.topology import Node
 
 NETWORKS = {"eth0": {"rx_bytes": 5, "tx_bytes": 30}, "eth1": {"rx_bytes": 5, "tx_bytes": 7}}
 
@@ -173,3 +174,34 @@ def test_a_host_dies_with_a_killed_node_and_outlives_a_crashed_one(
         calls.clear()
         action()
         assert expected == [name for name, _ in calls]
+
+
+@pytest.mark.parametrize(
+    ("network_mode", "code", "output", "expected"),
+    [
+        ("container:7f", 1, b"bash: connect: Connection refused", "closed"),
+        ("container:7f", 0, b"", "answered"),
+        ("container:7f", 124, b"", "silent"),
+        ("container:7f", 1, b"bash: k1: Name or service not known", "silent"),
+        ("container:7f", None, b"", "silent"),
+        ("bridge", 1, b"", "silent"),
+    ],
+)
+def test_a_host_that_runs_refuses_a_connection(
+    network_mode: str, code: int | None, output: bytes, expected: str
+) -> None:
+    """A host that is gone can't be asked."""
+    asked = []
+
+    def execute(command: list[str]) -> tuple[int, bytes]:
+        asked.append(command[-1])
+        if code is None:
+            raise APIError("409 Conflict", explanation="the container is not running")
+        return code, output
+
+    host = SimpleNamespace(exec_run=execute)
+    container = Recorded("k1", [], network_mode)
+    container.client = SimpleNamespace(containers=SimpleNamespace(get={"7f": host}.__getitem__))
+    broker = Node(1, "a", broker=True, controller=True)
+    assert expected == KafkaNode(broker, cast("Any", container)).dial()
+    assert [": < /dev/tcp/k1/9201"] * (network_mode != "bridge") == asked

@@ -99,24 +99,17 @@ async def test_a_host_that_stays_refuses_connections(stage: Stage) -> None:
     await stage.play(CRASH)
     assert [1] == stage.world.called("crash")
     assert [] == stage.world.called("kill")
-    (refused,) = [witness for witness in stage.journal.witnesses("dead") if witness.unit == "refusals"]
-    assert (3, 3, True) == (refused.n, refused.observed, refused.ok)
+    assert {"refusals"} == {witness.unit for witness in stage.journal.witnesses("dead")}
     assert stage.all_ok("dead")
     assert {"verb": "start", "args": {"broker": 1}} == stage.line("dead", "intended").undo.as_json()
     assert stage.world.healthy()
 
 
 async def test_a_host_that_is_gone_after_all_fails_the_witness(stage: Stage) -> None:
-    """Connections to it wait; the process is dead nevertheless."""
+    """Nobody refuses a connection to it; the process is dead nevertheless."""
     stage.world.fragile_hosts = True
     await stage.play(CRASH)
-    assert {"refusals"} == {witness.unit for witness in stage.journal.witnesses("dead") if not witness.ok}
-
-
-async def test_links_that_another_fault_delays_prove_nothing(stage: Stage) -> None:
-    await stage.play('{id: late, at: 0s, for: 9s, kind: latency, link: "client(a) <-> broker", delay: 2s}', CRASH)
-    (refused,) = [witness for witness in stage.journal.witnesses("dead") if witness.unit == "refusals"]
-    assert (2, True) == (refused.n, refused.ok)
+    assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
 
 
 async def test_a_rehearsal_finds_no_refusal(stage: Stage) -> None:

@@ -1,0 +1,70 @@
+"""Tables of docs/MACHINES.md about what clients make of sick machines, from runs of the plans that ship.
+
+``python -m aftershock.harness.labs.machines OUT FOLDER PAGE`` keeps the SLO checks of the newest run of each plan below
+OUT as ``FOLDER/<plan>.json``, and writes the tables into PAGE. A plan without a run keeps what is stored.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import AftershockError
+from aftershock.harness.labs.kip.output import replace_results
+from aftershock.results.evidence.files import read_object, write_whole
+
+PLANS = ("grey-failures", "lost-hosts")
+BEGIN = "<!-- {}: written by `make machines` from stored checks -->"
+END = "<!-- {} end -->"
+_KEPT = ("id", "subject", "phase", "n", "observed", "unit", "status")
+
+
+def keep_checks(out: Path, folder: Path) -> None:
+    """Store the SLO checks of the newest run of each plan below ``out``; leave out plans without a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    newest: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(out.rglob("verdict.json"), key=lambda path: path.parent.name):
+        verdict = read_object(path)
+        if verdict.get("plan") in PLANS:
+            newest[verdict["plan"]] = verdict
+    for plan, verdict in newest.items():
+        checks = [{key: check[key] for key in _KEPT} for check in verdict["checks"] if check["kind"] == "slo"]
+        document = {"plan": plan, "run_id": verdict["run_id"], "status": verdict["status"], "checks": checks}
+        write_whole(folder / f"{plan}.json", json.dumps(document, indent=1) + "\n")
+
+
+def table(checks: Iterable[Mapping[str, Any]]) -> str:
+    """Return a Markdown table with a row for each metric and window, and a column for each client and workload."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    columns: dict[str, None] = {}
+    for check in checks:
+        window = check["phase"]
+        if window is None or "arm=" not in check["subject"]:
+            continue
+        column = check["subject"].replace("workload=", "").replace("arm=", "")
+        columns[column] = None
+        metric = check["id"].removeprefix("slo/").removesuffix(f"-{window}").removesuffix(f"-{window[6:]}")
+        figure = "-" if check["observed"] is None else f"{check['observed']:.4g} {check['unit']}"
+        rows.setdefault((metric, window.removeprefix("fault/")), {})[column] = figure
+    lines = [f"| metric | window | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 2)]
+    for (metric, window), figures in rows.items():
+        cells = (figures.get(column, "-") for column in columns)
+        lines.append(f"| `{metric.replace('-', ' ')}` | {window} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(out: str, folder: str, page: str) -> None:
+    keep_checks(Path(out), Path(folder))
+    text = Path(page).read_text(encoding="utf-8")
+    for plan in PLANS:
+        stored = read_object(Path(folder) / f"{plan}.json")
+        text = replace_results(text, table(stored["checks"]), BEGIN.format(plan), END.format(plan))
+    write_whole(Path(page), text)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except AftershockError as error:
+        sys.exit(str(error))
