@@ -17,6 +17,7 @@ from aftershock.results.evidence.files import read_object, write_whole
 PLANS = ("grey-failures", "lost-hosts")
 BEGIN = "<!-- {}: written by `make machines` from stored checks -->"
 END = "<!-- {} end -->"
+_SECOND_MS = 1_000
 _KEPT = ("id", "subject", "phase", "n", "observed", "unit", "status")
 
 
@@ -45,13 +46,22 @@ def table(checks: Iterable[Mapping[str, Any]]) -> str:
         column = check["subject"].replace("workload=", "").replace("arm=", "")
         columns[column] = None
         metric = check["id"].removeprefix("slo/").removesuffix(f"-{window}").removesuffix(f"-{window[6:]}")
-        figure = "-" if check["observed"] is None else f"{check['observed']:.4g} {check['unit']}"
-        rows.setdefault((metric, window.removeprefix("fault/")), {})[column] = figure
+        rows.setdefault((metric, window.removeprefix("fault/")), {})[column] = _figure(check)
     lines = [f"| metric | window | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 2)]
     for (metric, window), figures in rows.items():
         cells = (figures.get(column, "-") for column in columns)
         lines.append(f"| `{metric.replace('-', ' ')}` | {window} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _figure(check: Mapping[str, Any]) -> str:
+    observed, unit = check["observed"], check["unit"]
+    if observed is None:
+        return "-"
+    if unit not in ("ms", "s"):
+        return f"{observed:.4g} {unit}"
+    ms = observed * (1000 if unit == "s" else 1)
+    return f"{ms:.0f} ms" if ms < _SECOND_MS else f"{ms / _SECOND_MS:.1f} s"
 
 
 def main(out: str, folder: str, page: str) -> None:
