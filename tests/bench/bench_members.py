@@ -11,6 +11,7 @@ import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.run.assignments import java_command
 from aftershock.tests.contract.load import Load, new_topic
 from aftershock.workloads.load.fleet import Fleet
 
@@ -51,7 +53,11 @@ def p99_ms(cluster: Cluster, home: Path, client: str, size: int, seconds: int) -
     """Return p99 of consume latency of a group of ``size`` members, PSS of a member, and the memory of its JVM."""
     load = Load(cluster, home, new_topic(cluster, home.name, PARTITIONS))
     produce = load.produce("sends", "reference", rate_per_s=150, keys=100)
-    group = {"group": home.name, "arm": "group", "members": size, "protocol": "consumer"}
+    group: dict[str, Any] = {"group": home.name, "arm": "group", "members": size, "protocol": "consumer"}
+    if client == "java":
+        docker_client = next(iter(cluster.nodes.values())).container.client
+        image = engine.java_client_image(docker_client, cluster.spec.kafka, print).name
+        group["command"] = java_command(image, ownership.labels_of(cluster.run_id, home, keep=False))
     names = [f"member-{number}" for number in range(1, size + 1)]
     memory: list[float] = []
 
