@@ -47,10 +47,10 @@ def table(checks: Iterable[Mapping[str, Any]]) -> str:
         columns[column] = None
         metric = check["id"].removeprefix("slo/").removesuffix(f"-{window}").removesuffix(f"-{window[6:]}")
         rows.setdefault((metric, window.removeprefix("fault/")), {})[column] = _figure(check)
-    lines = [f"| metric | window | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 2)]
+    lines = [f"| metric, window | {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + 1)]
     for (metric, window), figures in rows.items():
         cells = (figures.get(column, "-") for column in columns)
-        lines.append(f"| `{metric.replace('-', ' ')}` | {window} | {' | '.join(cells)} |")
+        lines.append(f"| {metric.replace('-', ' ').replace('.', ' ')}, {window} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

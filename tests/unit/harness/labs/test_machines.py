@@ -38,9 +38,9 @@ def test_the_newest_run_of_each_plan_fills_its_table(tmp_path: Path) -> None:
     write_run(out, "20260103-hosts", "lost-hosts", recovery, missing, whole)
     main(str(out), str(tmp_path / "stored"), str(page))
     text = page.read_text(encoding="utf-8")
-    assert "| `produce.latency p99` | loss-5 | 210 ms |" in text
-    assert "| `recovery` | gone | 3.1 s | - |" in text
-    assert "| `produce.gap` | gone | - | - |" in text
+    assert "| produce latency p99, loss-5 | 210 ms |" in text
+    assert "| recovery, gone | 3.1 s | - |" in text
+    assert "| produce gap, gone | - | - |" in text
     assert "success" not in text
     main(str(tmp_path / "none"), str(tmp_path / "stored"), str(page))
     assert text == page.read_text(encoding="utf-8")
