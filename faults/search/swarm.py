@@ -157,7 +157,8 @@ class Frame:
     The faults, blocks and abort conditions of the user's plan are omitted; the SLOs are kept. Every run uses the wire
     proxy, so that one cluster serves all runs. Faults that need the image of another Kafka version are not drawn, nor
     faults on controller links, whose traffic can't be counted. ``templates`` has the fault templates of each role, each
-    with a client that the fault affects.
+    with a client that the fault affects. ``without_disks`` has the fault kinds that are invalid beside the plan's
+    ``disks``, which are in memory, such as ``power_loss``; a run with such a goal has no ``disks``.
     """
 
     plan: Plan
@@ -165,6 +166,15 @@ class Frame:
     workers: tuple[Worker, ...]
     templates: Mapping[FaultRole, tuple[tuple[Template, Worker], ...]]
     cells: tuple[Cell, ...]
+    without_disks: frozenset[str]
+
+    def plan_for(self, kind: str) -> Plan:
+        """Return the fault-free plan of a run whose goal has this fault kind."""
+        return _without_disks(self.plan) if kind in self.without_disks else self.plan
+
+
+def _without_disks(plan: Plan) -> Plan:
+    return plan.model_copy(update={"cluster": plan.cluster.model_copy(update={"disks": None})})
 
 
 def frame_of(checked: CheckedPlan) -> Frame:
@@ -178,10 +188,17 @@ def frame_of(checked: CheckedPlan) -> Frame:
     source = random.Random(0)  # noqa: S311 -- repeatable on purpose
     templates: dict[FaultRole, list[tuple[Template, Worker]]] = {}
     cells: set[Cell] = set()
+    without_disks: set[str] = set()
+
+    def fault_of(template: Template, worker: Worker, base: Plan) -> Fault | None:
+        tries = (_draw_fault(template, worker, base, source) for _ in range(_TEMPLATE_TRIES))
+        return next(filter(None, tries), None)
+
     for template in fault_templates():
         for worker in workers:
-            tries = (_draw_fault(template, worker, plan, source) for _ in range(_TEMPLATE_TRIES))
-            fault = next(filter(None, tries), None)
+            fault = fault_of(template, worker, plan)
+            if fault is None and (fault := fault_of(template, worker, _without_disks(plan))):
+                without_disks.add(fault.kind)
             if fault is None or not can_affect(fault, worker) or fault.kafka_versions():
                 continue
             role = role_of(fault)
@@ -193,7 +210,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
     if not cells:
         raise PlanError([f"{checked.source}: explore can add no fault to this plan; add topics and clients"])
     by_role = {role: tuple(pairs) for role, pairs in templates.items()}
-    return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)))
+    return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)), frozenset(without_disks))
 
 
 def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
@@ -253,7 +270,7 @@ def _effort(tally: Tally) -> int:
 def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
     """Draw a plan that should exercise a coverage cell; None if the drawn plan can't run."""
     worker = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
-    plan = _draw_arms(frame.plan, worker, source)
+    plan = _draw_arms(frame.plan_for(goal.fault), worker, source)
     drawn = list(_draw_sequence(goal, worker, frame, plan, tallies, source))
     faults = [(fault, phase) for fault, phase in drawn if fault is not None]
     if len(faults) < len(drawn):

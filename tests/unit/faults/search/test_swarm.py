@@ -8,6 +8,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.kafka.reassign import Reassign
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
@@ -88,6 +89,7 @@ def test_every_plan_can_be_run(seed: int) -> None:
 def test_every_kind_can_be_reached() -> None:
     """Every kind has cells, in every phase, unless it needs an image of another version or a group without members.
 
+    Kinds that are invalid beside the frame's ``disks`` are drawn without them.
     ``hide_error`` has none: a client that is told of success can't keep its promises.
     """
     assert KINDS.keys() - {"rolling_upgrade", "delete_group_offsets", "hide_error"} == {
@@ -103,12 +105,10 @@ def test_kinds_without_own_effect_get_companions(kind: str) -> None:
     goals = [cell for cell in frame.cells if cell.fault == kind]
     seen = dict.fromkeys(set(frame.cells) - set(goals), ONCE)
     for seed in range(20):
-        faults = {
-            fault.kind: fault for fault in of(draw_plan(frame, seen, seed, 0).text).faults if isinstance(fault, Fault)
-        }
-        lie, move = faults[kind], faults["reassign"]
-        assert move.rotate
-        assert lie.at < move.at < end_ms(lie)
+        faults = [fault for fault in of(draw_plan(frame, seen, seed, 0).text).faults if isinstance(fault, Fault)]
+        (lie,) = (fault for fault in faults if fault.kind == kind)
+        moves = [fault for fault in faults if isinstance(fault, Reassign) and fault.rotate]
+        assert any(lie.at < move.at < end_ms(lie) for move in moves)
 
 
 def test_the_least_exercised_comes_first() -> None:
