@@ -1,8 +1,8 @@
 """Random plans from the whole catalogue: any kind, with any parameters and composition. Seeded.
 
-A fault starts from the parameters of a case of its kind (``tests/chaos/kinds/*_cases.py``), with the topic of the
-random plan; a kind without cases starts without parameters. Then each parameter may be replaced by a draw from the
-kind's schema. Plans that the plan check refuses are drawn again, so new kinds need no change here.
+A fault starts from the parameters of a case of its kind (``tests/chaos/kinds/*_cases.py``), with the topic and group
+of the random plan; a kind without cases starts without parameters. Then each parameter may be replaced by a draw from
+the kind's schema. Plans that the plan check refuses are drawn again, so new kinds need no change here.
 """
 
 import importlib
@@ -22,6 +22,7 @@ from aftershock.faults.timeline.compile import compile_plan
 TRIES = 60
 PLACINGS = 4  # attempts to place the same faults before new faults are drawn
 TOPIC, RACKS, ARM = "orders", ("a", "b", "c"), "baseline"
+GROUP = f"readers-{ARM}"
 ROLES = (
     "1",
     "2",
@@ -30,7 +31,7 @@ ROLES = (
     "any broker except controller",
     f"leader of {TOPIC}/0",
     f"replica of {TOPIC}/1 in rack b",
-    f"coordinator of readers-{ARM}",
+    f"coordinator of {GROUP}",
 )
 LINKS = (
     "client(a) -> broker",
@@ -177,7 +178,7 @@ def _plain(source: random.Random, field: Mapping[str, Any]) -> Any:
 
 @cache
 def _case_parameters(kind: str) -> tuple[dict[str, Any], ...]:
-    """Return the parameters of the kind's cases, with the topic of the random plan."""
+    """Return the parameters of the kind's cases, with the topic and the group of the random plan."""
     return tuple(_with_own_topic(words) for words in _cases() if words["kind"] == kind)
 
 
@@ -194,8 +195,8 @@ def _read_cases() -> Iterator[dict[str, Any]]:
 
 
 def _with_own_topic(words: dict[str, Any]) -> dict[str, Any]:
-    renamed = {key: _with_own_roles(value) for key, value in words.items()}
-    return renamed | ({"topic": TOPIC} if "topic" in words else {})
+    own = {"topic": TOPIC, "group": GROUP}
+    return {key: own.get(key) or _with_own_roles(value) for key, value in words.items()}
 
 
 def _with_own_roles(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -16,10 +16,11 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.timeline import Timeline, from_json
-from aftershock.tests.random_plans import random_plan
+from aftershock.tests.random_plans import GROUP, TOPIC, drawable, random_plan
 from aftershock.tests.unit.faults import fake_world
 from aftershock.tests.unit.faults.conftest import Stage
 from aftershock.tests.unit.faults.fakes import links
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld
@@ -42,9 +43,20 @@ FRAME = {
 }
 
 
+DISKLESS = FRAME | {"cluster": {"kafka": "4.1.2"}}
+"""A frame for the kinds that need logs on a device: `disks` are in memory."""
+
+
+@cache
+def kinds_of_frame(*, disks: bool) -> frozenset[str]:
+    return frozenset(drawable(FRAME if disks else DISKLESS))
+
+
 def plan(seed: int) -> str:
     """Return the random plan of a seed; each kind is required in one of the plans."""
-    return random_plan(seed, FRAME, KINDS, musts=sorted(KINDS)[seed :: len(SEEDS)])
+    musts = sorted(KINDS)[seed :: len(SEEDS)]
+    disks = kinds_of_frame(disks=True).issuperset(musts)
+    return random_plan(seed, FRAME if disks else DISKLESS, kinds_of_frame(disks=disks), musts=musts)
 
 
 def timeline(text: str, seed: int) -> Timeline:
@@ -66,10 +78,25 @@ class Played:
         return self.stage.journal.states(step)
 
 
+def furnish(world: FakeWorld) -> None:
+    """Add fetch sessions, and a consumer group of three members and two in reserve that has committed offsets."""
+    world.sessions = {broker: set(range(1, 10)) for broker in world.sessions}
+    world._partitions["__consumer_offsets", 0] = replace(world._partitions[TOPIC, 0], topic="__consumer_offsets")
+    world.offsets[GROUP] = {(TOPIC, number): 10 for number in range(6)}
+    for number in range(2, 6):
+        name, reserve = f"{CONSUMER}-{number}", number > 3
+        state = "exited" if reserve else "running"
+        world.crew[name] = replace(world.crew[CONSUMER], name=name, number=number, reserve=reserve, state=state)
+        world.open[name] = frozenset({f"{name} 1"})
+        world.grouped.add(name)
+        if reserve:
+            world._silent_since_us[name] = -(10**9)
+
+
 async def _play(seed: int) -> Played:
     stage, text = Stage(), plan(seed)
     compiled = timeline(text, seed)
-    stage.world.sessions = {broker: set(range(1, 10)) for broker in stage.world.sessions}
+    furnish(stage.world)
     before = state_of(stage.world)
     await execute(compiled, stage.world, stage.journal, stage.clock, stage.said.append)
     return Played(text, compiled, stage, before, state_of(stage.world))
@@ -92,7 +119,8 @@ def state_of(world: FakeWorld) -> dict[str, Any]:
         "shut": set(world.shut),
         "straight": world.straight(),
         "roomy": world.roomy(),
-        "clients": {name: worker.state for name, worker in world.crew.items()},
+        # a `join` without `for` is not healed
+        "clients": {name: worker.state for name, worker in world.crew.items() if not worker.reserve},
         "moving": set(world._moving),
     }
 

@@ -188,7 +188,8 @@ def test_the_contract() -> None:
                 "met_by": "topics", "severs": False, "takes": "leaders", "told": True, "entry": "reassign-1", "block": 0,
             },
             {
-                "id": "kill-1", "kind": "kill", "at_ms": 2000, "for_ms": 8000, "parameters": {"broker": "2"}, "draws": {},
+                "id": "kill-1", "kind": "kill", "at_ms": 2000, "for_ms": 8000,
+                "parameters": {"broker": "2", "host": "gone"}, "draws": {},
                 "met_by": "brokers", "severs": True, "takes": "nodes", "told": True, "entry": "kill-1", "block": 0,
             },
         ],

@@ -20,7 +20,7 @@ dead                                     ============------------
 
   slow: latency at 0 s for 6 s
     link: client(a) -> broker, delay: 50ms, jitter: 0s, every: 500ms
-  dead: kill at 5 s for 8 s; broker: 1"""
+  dead: kill at 5 s for 8 s; broker: 1, host: gone"""
 
 
 def test_picture() -> None:
