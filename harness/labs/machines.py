@@ -29,9 +29,9 @@ def keep_checks(out: Path, folder: Path) -> None:
         verdict = read_object(path)
         if verdict.get("plan") in PLANS:
             newest[verdict["plan"]] = verdict
-    for plan, verdict in newest.items():
-        checks = [{key: check[key] for key in _KEPT} for check in verdict["checks"] if check["kind"] == "slo"]
-        document = {"plan": plan, "run_id": verdict["run_id"], "status": verdict["status"], "checks": checks}
+    for plan, latest in newest.items():
+        checks = [{key: check[key] for key in _KEPT} for check in latest["checks"] if check["kind"] == "slo"]
+        document = {"plan": plan, "run_id": latest["run_id"], "status": latest["status"], "checks": checks}
         write_whole(folder / f"{plan}.json", json.dumps(document, indent=1) + "\n")
 
 
