@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test test-quick lint bench torture docs site kips evidence durability machines mutants clean bootstrap
+.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability machines mutants clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -8,6 +8,12 @@ PACKAGES := -m aftershock.errors -m aftershock.names $(addprefix -p aftershock.,
 
 demo: bootstrap
 	$(BIN)/aftershock run demo
+
+# judges a stored run, without a Docker engine: make verdict PACK=FILE
+PACK := docs/evidence/packs/known-bad-members.pack.zip
+verdict:
+	@ci/bootstrap --without-engine
+	$(BIN)/aftershock verdict $(PACK) --out build/runs; code=$$?; [ $$code -le 1 ] || exit $$code
 
 # with an engine, one process runs the folder `chaos` and one `contract`: they wait most of the time
 # the images come first, as with them comes what makes Spark start in half the time

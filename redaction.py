@@ -4,10 +4,13 @@ Two rules apply. A secret that this process has read (``remember``) is removed w
 command lines, text that looks like a secret is removed too, whoever wrote it: ``password=…``, ``token=…`` and the like,
 and the password in a URL. A reference ``${NAME}`` is no secret and stays. Files that are read back as they are (plans,
 undo commands) are only searched for known secrets.
+
+``anonymise`` also removes host names and paths, from evidence that is published.
 """
 
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +27,11 @@ _ASSIGNMENT = re.compile(
     (?! \$\{ ) (?: "[^"]*" | '[^']*' | [^\s"';&,|]+ )"""
 )
 _USER_INFO = re.compile(r"(?i)\b(?P<head>[a-z][a-z0-9+.-]{0,20}://[^\s/@:]{0,200}):(?!\$\{)[^\s/@]{1,500}@")
+PLACE = re.compile(
+    r"(?<![\w.:/-])/(?:home|root|work|tmp|var|opt|mnt|srv|private|Users)/[^\s\"']*"
+    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org|cloud|internal|local)(?::\d+|/)[^\s\"']*"
+)
+"""Absolute paths of a machine, and host names with a port or path, as those of image registries."""
 _OPTION = "--secret="  # names an environment variable
 
 
@@ -58,3 +66,20 @@ def redact_data(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: redact_data(value) for key, value in data.items()}
     return [redact_data(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def anonymise(text: str, hosts: Sequence[str]) -> str:
+    """Return ``text`` without secrets, without ``hosts``, and without paths and host names of this machine.
+
+    A path keeps its last component. A host name without a dot is removed only before a port, because it may be a word.
+    """
+    text = redact(text)
+    for number, host in enumerate(hosts, 1):
+        ending = r"(?![\w-]|\.\w)" if "." in host or ":" in host else r"(?=:\d)"
+        text = re.sub(rf"(?<![\w.-]){re.escape(host)}{ending}", f"host-{number}", text)
+    return PLACE.sub(_anonymous_place, text)
+
+
+def _anonymous_place(match: re.Match[str]) -> str:
+    place = match[0]
+    return place.rstrip("/").rsplit("/", 1)[-1] if place.startswith("/") else re.sub(r"^[\w.-]+", "host", place)

@@ -51,13 +51,29 @@ _GIB = 1 << 30
 _NO_IMAGES = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
 app = typer.Typer(
     name="aftershock",
-    help="Break a real Kafka cluster on purpose, and judge from evidence whether its clients kept their promises.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 plans = typer.Typer(help="Validate plans, draw their timelines, and describe fault kinds.", no_args_is_help=True)
 app.add_typer(plans, name="plan")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"aftershock {version('aftershock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None:
+    """Break a real Kafka cluster on purpose, and judge from evidence whether its clients kept their promises."""
 
 
 @app.command()
@@ -300,6 +316,7 @@ for _command in _COMMANDS:
 plans.command("faults")(adhoc.plan_faults)
 plans.command("from")(adhoc.plan_from)
 adhoc.runs.command()(analysis.archive)
+adhoc.runs.command()(analysis.pack)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -315,7 +332,8 @@ def main() -> None:
     try:
         code: Any = app(standalone_mode=False)
     except TyperException as error:
-        print(f"{error.format_message()}; `aftershock --help` lists the commands", file=sys.stderr)
+        if message := error.format_message():  # empty after the help, which a command without arguments prints
+            print(f"{message}; `aftershock --help` lists the commands", file=sys.stderr)
         code = ERROR
     except AftershockError as error:
         print(visible(redact("\n".join([str(error), *getattr(error, "__notes__", ())]))), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands ``report``, ``explain``, ``compare``, ``trend``, ``sql`` and ``runs archive``, which read judged runs.
+"""Commands that read judged runs: ``report``, ``explain``, ``compare``, ``trend``, ``sql``, and ``runs archive|pack``.
 
 The commands ``report`` and ``explain`` read stored results and don't start Spark. The exit code of ``compare`` and
 ``trend`` is 0 for improved, equivalent or steady, 1 for regressed, 2 for inconclusive, and 3 for an error.
@@ -235,4 +235,23 @@ def archive(
     for path in [find_run(name, out) for name in runs]:
         for file in archive_run(path, to):
             print(file)
+    return 0
+
+
+def pack(
+    run_dir: RunArgument,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write (default: RUN.pack.zip in this folder)."),
+    ] = None,
+    out: OutOption = Path("runs"),
+) -> int:
+    """Write a run's evidence to one file that other machines can judge, without secrets, host names and paths."""
+    from aftershock.harness.run.runs import find_run, size
+    from aftershock.results.evidence.pack import SUFFIX
+    from aftershock.results.evidence.pack import pack as pack_run
+
+    path = find_run(run_dir, out)
+    target = to or Path(path.resolve().name.removesuffix(".pack") + SUFFIX)
+    print(f"{target}: {size(pack_run(path, target))}")
     return 0

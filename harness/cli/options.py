@@ -14,7 +14,7 @@ INTERRUPTED = 130
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="Path of a plan, or the name of a shipped plan (demo).")
 ]
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a run id under --out, or a pack.")]
 RunOption = Annotated[
     str | None, typer.Option("--run", metavar="ID", help="Run id of the kept cluster, needed if several are kept.")
 ]

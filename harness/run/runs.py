@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +53,19 @@ class Run:
 
 
 def find_run(name: str, out: Path) -> Path:
-    """Return a run directory by path, or by run id in ``out``; raise AftershockError if missing."""
+    """Return a run directory by path, or by run id in ``out``; raise AftershockError if missing.
+
+    ``name`` may also be a pack, or its URI on a Hadoop filesystem. It is unpacked into ``out``.
+    """
+    if name.endswith(".zip"):
+        from aftershock.results.evidence.pack import unpack  # noqa: PLC0415 -- imports Arrow
+
+        if "://" not in name:
+            return unpack(Path(name), out)
+        from aftershock.results.spark.remote import fetch  # noqa: PLC0415 -- imports Spark
+
+        with tempfile.TemporaryDirectory(prefix="aftershock-pack-") as folder:
+            return unpack(fetch(name, Path(folder)), out)
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path

@@ -11,7 +11,6 @@ must give the same words, byte for byte.
 """
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +30,7 @@ from aftershock.harness.labs.kip import runner
 from aftershock.harness.labs.kip.output import as_text, read_result
 from aftershock.harness.labs.kip.runner import home_of
 from aftershock.harness.labs.kip.trials import Trial, select_trials
+from aftershock.redaction import PLACE
 from aftershock.results.compare.blocks import Block, parse
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.files import read_lines, read_object
@@ -54,11 +54,6 @@ _RUN = (
 _TIMELINE = ("schema_version", "name", "seed", "cluster", "timing", "topics", "workloads", "steps")
 _CHECKS = ("harness", "witness", "exposure", "integrity")
 _JOURNAL = ("t_us", "fault", "state", "targets")
-_PLACE = re.compile(
-    r"(?<![\w.:/-])/(?:home|root|work|tmp|var|opt|mnt|srv|private|Users)/[^\s\"']*"
-    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org|cloud|internal|local)(?::\d+|/)[^\s\"']*"
-)
-"""Absolute paths of a machine, and host names with a port or path, as those of image registries."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +247,7 @@ def refuse_places(files: Sequence[Path], home: Path) -> None:
             content = "\n".join(str(value) for column in columns for value in pc.unique(column).to_pylist())
         else:
             content = path.read_text(encoding="utf-8")
-        if found := _PLACE.search(content):
+        if found := PLACE.search(content):
             raise AftershockError(
                 f"{path.relative_to(home)}: the evidence has {found[0]!r}, a path of this machine or a host name, "
                 "which must not be published; leave the field out in harness/labs/kip/reduce.py"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,15 @@ def test_a_wrong_option_exits_3(tmp_path: Path) -> None:
     ended = aftershock("run", "--sed", "7", "demo", cwd=tmp_path)
     assert 3 == ended.returncode
     assert "--sed" in ended.stderr
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    """The version ends with code 0; a command without arguments prints the help, and ends with code 3."""
+    version = aftershock("--version", cwd=tmp_path)
+    assert (version.returncode, version.stdout) == (0, f"aftershock {metadata.version('aftershock')}\n")
+    empty = aftershock(cwd=tmp_path)
+    assert (empty.returncode, empty.stderr) == (3, "")
+    assert "Commands" in empty.stdout
 
 
 def test_an_unknown_plan_or_run_is_an_error_with_advice(tmp_path: Path) -> None:

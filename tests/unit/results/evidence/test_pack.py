@@ -1,0 +1,165 @@
+"""Packs of runs: complete, anonymous, reproducible, and refused once they were changed."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.harness.run.runs import find_run
+from aftershock.results.evidence.evidence import read, verify
+from aftershock.results.evidence.manifest import manifest_of
+from aftershock.results.evidence.pack import pack, unpack
+from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.evidence_factory import Made
+
+EVIDENCE = Path(__file__).parents[3] / "data" / "evidence"
+RUN_ID = "20261121-101500-demo-7"
+SECRETS = ("build-7.corp", "b1.corp.internal", "/home/alice", "hunter2", "10.20.30.40", "kafka1:9092")
+
+
+@pytest.fixture
+def home(made: Made, tmp_path: Path) -> Path:
+    """A run with secrets, host names and paths in its documents and in the errors of its records."""
+    spoiled = made.copy()
+    spoiled.run |= {
+        "host": {"cores": 2, "hostname": "build-7.corp"},
+        "owner": "123:456",
+        "command": "aftershock run /home/alice/secret-project/plan.yaml",
+        "plan_file": "/home/alice/secret-project/plan.yaml",
+        "bootstrap": {"admin": "b1.corp.internal:9092,10.20.30.40:9092", "a": "kafka1:9092"},
+    }
+    spoiled.produce[7]["error"] = "b1.corp.internal:9092/1: connect to 10.20.30.40 failed"
+    spoiled.events.append(
+        {"t_us": 1, "event": "note", "text": "password=hunter2 of kafka1:9092, /home/alice/x/run.log"}
+    )
+    run = spoiled.write(tmp_path / "run")
+    (run / "plan.yaml").write_text("name: demo\n")
+    (run / "logs").mkdir()
+    (run / "logs" / "spark.log").write_text("a log of /home/alice")
+    (run / "manifest.json").write_text(json.dumps(manifest_of(run)))
+    return run
+
+
+@pytest.fixture
+def packed(home: Path, tmp_path: Path) -> Path:
+    pack(home, tmp_path / "a.pack.zip")
+    return tmp_path / "a.pack.zip"
+
+
+def test_a_pack_has_the_evidence_without_the_machine(home: Path, packed: Path, tmp_path: Path) -> None:
+    """All rows and figures are the same; secrets, host names and paths are gone, and so are logs."""
+    run = unpack(packed, tmp_path / "out")
+    verify(run, ())
+    before, after = read(home, columns()), read(run, columns())
+    assert (before.steps, before.phases, before.clients) == (after.steps, after.phases, after.clients)
+    for table, parts in before.parquet.items():
+        for mine, theirs in zip(parts, after.parquet[table], strict=True):
+            old, new = pq.read_table(mine), pq.read_table(theirs)
+            assert old.schema == new.schema
+            assert [name for name in old.column_names if old[name] != new[name]] in ([], ["error"])
+    errors = pq.read_table(run / "outcomes" / "produce-0.parquet")["error"].to_pylist()
+    assert "host-2:9092/1: connect to host-1 failed" in errors
+    content = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file()).decode("utf-8", "replace")
+    assert [] == [secret for secret in SECRETS if secret in content]
+    assert "password=*** of host-4:9092, run.log" in content
+    assert not (run / "logs").exists()
+
+
+def test_the_same_run_gives_the_same_bytes(home: Path, packed: Path, tmp_path: Path) -> None:
+    """A pack of an unpacked run is the same as well, but for the digests that it was packed from."""
+    assert pack(home, tmp_path / "b.pack.zip") == packed.stat().st_size
+    assert packed.read_bytes() == (tmp_path / "b.pack.zip").read_bytes()
+    pack(unpack(packed, tmp_path / "out"), tmp_path / "c.pack.zip")
+    first, again = (zipfile.ZipFile(path) for path in (packed, tmp_path / "c.pack.zip"))
+    names = [name for name in first.namelist() if name not in ("pack.json", "manifest.json")]
+    assert [first.read(name) for name in names] == [again.read(name) for name in names]
+
+
+def test_a_pack_is_unpacked_once(packed: Path, tmp_path: Path) -> None:
+    """Commands find the run of a pack; what they write beside the evidence stays."""
+    run = find_run(str(packed), tmp_path / "out")
+    assert run == tmp_path / "out" / f"{RUN_ID}.pack"
+    (run / "verdict.json").write_text("{}")
+    assert run == find_run(str(packed), tmp_path / "out")
+    assert (run / "verdict.json").exists()
+    (run / "pack.json").write_text("{}")
+    with pytest.raises(EvidenceError, match=r"holds another run than .*a\.pack\.zip; remove the folder"):
+        find_run(str(packed), tmp_path / "out")
+
+
+def change(name: str, edit: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], None]:
+    def apply(members: dict[str, bytes]) -> None:
+        members[name] = edit(members[name])
+
+    return apply
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
+    "edited": (change("phases.json", lambda text: text.replace(b"steady", b"stEady")), "phases.json was changed"),
+    "longer": (change("events.jsonl", lambda text: text + b"{}\n"), "events.jsonl was changed"),
+    "removed": (lambda members: members.pop("outcomes/produce-0.parquet") and None, "produce-0.parquet was changed"),
+    "added": (lambda members: members.update({"expectations.jsonl": b"{}"}), "expectations.jsonl was changed"),
+    "no index": (lambda members: members.pop("pack.json") and None, "not a pack of Aftershock"),
+    "run id": (change("pack.json", lambda text: text.replace(RUN_ID.encode(), b"../../x")), "can't name a run"),
+    "outside": (change("pack.json", lambda text: text.replace(b'"run.json"', b'"../run.json"')), "not a path inside"),
+    "newer": (change("pack.json", lambda text: text.replace(b'version": 1', b'version": 9')), "schema version 9"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_changed_pack_is_refused(packed: Path, tmp_path: Path, case: str) -> None:
+    """Nothing is left behind."""
+    edit, message = CHANGES[case]
+    with zipfile.ZipFile(packed) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    edit(members)
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(EvidenceError, match=message):
+        unpack(tmp_path / "bad.zip", tmp_path / "out")
+    assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
+
+
+def test_a_damaged_file_is_refused(packed: Path, tmp_path: Path) -> None:
+    """A file that is cut off, has flipped bits, or is no ZIP file."""
+    whole = packed.read_bytes()
+    middle = len(whole) // 2
+    for content in (whole[:middle], whole[:middle] + b"\0" * 64 + whole[middle + 64 :], b"hello"):
+        packed.write_bytes(content)
+        with pytest.raises(EvidenceError, match=r"a\.pack\.zip"):
+            unpack(packed, tmp_path / "out")
+
+
+def test_runs_that_cannot_be_packed(home: Path, tmp_path: Path) -> None:
+    """A run whose evidence was changed, and a run that did not finish."""
+    (home / "phases.json").write_text("[]")
+    with pytest.raises(EvidenceError, match=r"phases\.json: changed after the run"):
+        pack(home, tmp_path / "a.pack.zip")
+    (home / "manifest.json").unlink()
+    with pytest.raises(EvidenceError, match="did not finish"):
+        pack(home, tmp_path / "a.pack.zip")
+    assert not (tmp_path / "a.pack.zip").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_pack_at_a_uri_is_judged_with_the_same_bytes(tmp_path: Path) -> None:
+    """The verdict of a pack, read by Spark from a URI, equals that of the run."""
+    home = tmp_path / "runs" / "demo"
+    shutil.copytree(EVIDENCE / "demo", home, ignore=shutil.ignore_patterns("expected"))
+    command = [sys.executable, "-m", "aftershock.harness.cli", "verdict", "--out", str(tmp_path / "out")]
+    judged = [subprocess.run([*command, str(home)], capture_output=True, text=True, check=False, timeout=300)]
+    pack(home, tmp_path / "demo.pack.zip")
+    uri = f"file:{tmp_path}/demo.pack.zip".replace("file:/", "file:///")
+    judged.append(subprocess.run([*command, uri], capture_output=True, text=True, check=False, timeout=300))
+    assert [run.returncode for run in judged] == [0, 0], judged
+    (unpacked,) = (tmp_path / "out").glob("*.pack")
+    assert (home / "verdict.json").read_bytes() == (unpacked / "verdict.json").read_bytes()
