@@ -17,10 +17,14 @@ Gate = Literal["verdict", "report"]
 
 
 class SloEntry(Part):
-    """An SLO; the run's verdict depends on it if its gate is ``verdict``, but not if its gate is ``report``."""
+    """An SLO; the run's verdict depends on it if its gate is ``verdict``, but not if its gate is ``report``.
+
+    ``advice`` is shown if the SLO is violated: the usual cause, and what to do.
+    """
 
     slo: str
     gate: Gate = "verdict"
+    advice: str = ""
 
 
 Conditions = Annotated[

@@ -73,7 +73,7 @@ def compile_plan(
         steps=tuple(sorted(_steps(expansion, seed), key=lambda step: step.at_ms)),
         length_ms=length_ms((scheduled.fault for scheduled in expansion.schedule), plan.timing),
         slo=tuple(
-            Objective(entry.slo, position, entry.gate)
+            Objective(entry.slo, position, entry.gate, entry.advice)
             for entry, position in zip(plan.objectives, slo_positions, strict=True)
         ),
         abort=plan.abort,

@@ -73,6 +73,7 @@ class Objective:
     text: str
     at: str
     gate: Gate = "verdict"
+    advice: str = ""
 
 
 @dataclass(frozen=True)

@@ -213,12 +213,14 @@ class Phase:
 class Objective:
     """The text of one SLO and its place (``demo.yaml:21:5`` in the plan or ``tests/test_x.py:12`` in a test).
 
-    ``gate`` is False for an SLO that is only reported and has no effect on the run's status.
+    ``gate`` is False for an SLO that is only reported and has no effect on the run's status. ``advice`` is the plan's
+    own advice for the case that the SLO is violated, empty if it has none.
     """
 
     text: str
     at: str | None
     gate: bool = True
+    advice: str = ""
 
     @cached_property
     def slo(self) -> Slo:
@@ -470,4 +472,4 @@ def _expectations(source: Source) -> list[Objective]:
 
 
 def _objective(line: Mapping[str, Any]) -> Objective:
-    return Objective(line["text"], line.get("at"), line.get("gate") != "report")
+    return Objective(line["text"], line.get("at"), line.get("gate") != "report", line.get("advice") or "")

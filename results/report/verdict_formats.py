@@ -1,6 +1,7 @@
 """The verdict in three text formats (terminal summary, JUnit XML, and GitHub workflow commands).
 
-The terminal summary has the verdict's sentence first, then the problems, then a short table. The summary has at most 80
+The terminal summary has the verdict's sentence first, then the problems, a short table, and at the end the findings,
+which are violated SLOs that are only reported. The summary has at most 80
 columns and no colours, so that the text can be piped.
 
 In JUnit XML (``junit.xml``) each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
@@ -30,7 +31,8 @@ _COLUMNS = (12, 11, 11, 43)
 
 
 def summary(verdict: Verdict) -> str:
-    troubled = problems(verdict)
+    watched = [check for check in verdict.checks if not check.gate and check.status is Status.FAIL]
+    troubled = [check for check in problems(verdict) if check not in watched]
     blocks = [
         fill(sentence(verdict), WIDTH),
         _provisional(verdict),
@@ -60,6 +62,7 @@ def summary(verdict: Verdict) -> str:
             f"{kind:<12} {of_kind.count(Status.PASS)} of {len(of_kind)} passed" for kind, of_kind in statuses.items()
         )
     )
+    blocks += map(_finding, watched)
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -84,6 +87,12 @@ def _attention(check: Check) -> str:
     texts = [check.why, f"records: {samples}{more}" if samples else "", f"next: {check.next}" if check.next else ""]
     indented = [fill(printable(text), WIDTH, initial_indent="  ", subsequent_indent="  ") for text in texts if text]
     return "\n".join([head, *indented])
+
+
+def _finding(check: Check) -> str:
+    name = check.id.split("/", 1)[1]
+    head = fill(printable(f"Finding: {check.subject.replace('arm=', '')} {name}: {check.why}"), WIDTH)
+    return head + (f"\n{fill(printable(check.next), WIDTH)}" if check.next else "")
 
 
 def _cut(text: str, width: int) -> str:

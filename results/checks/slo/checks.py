@@ -56,6 +56,8 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
                 sides = [slo.of.about.side] if isinstance(slo, Measure) else [slo.side]
                 lanes = [(side, client) for side in sides for client in clients]
                 check = settled(check, judge_again, evidence, doubts, lanes, windows)
+            if objective.advice and check.status is Status.FAIL:
+                check = replace(check, next=objective.advice)
             count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1
             checks.append(check if count == 1 else replace(check, id=f"{check.id}-{count}"))
     return checks
