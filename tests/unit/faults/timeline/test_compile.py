@@ -137,10 +137,11 @@ def test_ids_count_the_steps_of_a_kind() -> None:
 
 def test_report_only_slos_keep_their_gate() -> None:
     """An SLO with `gate: report` keeps its gate in the timeline; without a gate it is part of the verdict."""
-    slos = "slo:\n  - lost == 0\n  - {slo: order == 0, gate: report}\n  - {slo: duplicate == 0}\n"
+    slos = "slo:\n  - lost == 0\n  - {slo: order == 0, gate: report, advice: wait}\n  - {slo: duplicate == 0}\n"
     checked = load_plan(FRAME + "  []\n" + slos)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     rows = json.loads(timeline.to_json())["slo"]
+    assert ["", "wait", ""] == [row["advice"] for row in rows]
     assert [("lost == 0", "verdict"), ("order == 0", "report"), ("duplicate == 0", "verdict")] == [
         (row["text"], row["gate"]) for row in rows
     ]

@@ -61,7 +61,7 @@ class Stage:
     def cut(self, metric: str, window: str, *slices: Slice, each: Any = None, every_us: int | None = None) -> None:
         self.cuts[Cut(metric, window, each, every_us), A] = slices
 
-    def evidence(self, *texts: str, gate: bool = True) -> Evidence:
+    def evidence(self, *texts: str, gate: bool = True, advice: str = "") -> Evidence:
         phases = [
             ("warmup", None, 0, 10),
             ("steady", None, 10, 20),
@@ -75,16 +75,16 @@ class Stage:
             clients=tuple(self.clients),
             producers={0: A, 1: B},
             phases=tuple(Phase(name, fault, start * S, end * S) for name, fault, start, end in phases),
-            objectives=tuple(Objective(text, "plan.yaml:9:5", gate) for text in texts),
+            objectives=tuple(Objective(text, "plan.yaml:9:5", gate, advice) for text in texts),
             journal=(),
             events=(),
             parquet={},
             manifested=True,
         )
 
-    def checks(self, *texts: str, gate: bool = True) -> list[Check]:
+    def checks(self, *texts: str, gate: bool = True, advice: str = "") -> list[Check]:
         """Return the checks of these SLOs, after asserting that the SLOs requested every extra measurement they use."""
-        evidence = self.evidence(*texts, gate=gate)
+        evidence = self.evidence(*texts, gate=gate, advice=advice)
         asked = wanted(evidence)
         assert {cut for cut, _ in self.cuts} <= set(asked.cuts)
         facts = Facts(

@@ -50,6 +50,16 @@ def test_the_slowest_recovery_of_all_rounds_counts() -> None:
     assert "of kill@3" in check.why
 
 
+def test_the_plans_advice_is_for_violations() -> None:
+    """A violated SLO has the plan's own advice instead of the usual one; a kept SLO has none."""
+    stage = Stage()
+    stage.latency(latencies(1000, 10_000))
+    stage.latency(latencies(1000, 10_000), client=B)
+    texts = ("produce.latency p99 < 5ms in fault", "produce.latency p99 < 50ms in fault")
+    checks = stage.checks(*texts, advice="raise linger")
+    assert [(FAIL, "raise linger"), (FAIL, "raise linger"), (PASS, None), (PASS, None)] == [(check.status, check.next) for check in checks]
+
+
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
