@@ -49,7 +49,7 @@ def test_plan_of_a_run_counts_from_the_end_of_steady(home: RunDir) -> None:
         marks={"load_start_us": 0, "steady_start_us": 1, "faults_start_us": 60_000_000, "load_end_us": 99_000_000}
     )
     plan = load_plan(plan_of(home.path).text).plan
-    assert ["slow-a", "kill-leader", "rotate", "pause-1"] == [fault.id for fault in plan.faults]
+    assert ["slow-a", "slow-replicas", "kill-leader", "rotate", "pause-1"] == [fault.id for fault in plan.faults]
     assert 0 == plan.faults[-1].at
 
 

@@ -57,7 +57,9 @@ def test_the_plans_advice_is_for_violations() -> None:
     stage.latency(latencies(1000, 10_000), client=B)
     texts = ("produce.latency p99 < 5ms in fault", "produce.latency p99 < 50ms in fault")
     checks = stage.checks(*texts, advice="raise linger")
-    assert [(FAIL, "raise linger"), (FAIL, "raise linger"), (PASS, None), (PASS, None)] == [(check.status, check.next) for check in checks]
+    assert [(FAIL, "raise linger"), (FAIL, "raise linger"), (PASS, None), (PASS, None)] == [
+        (check.status, check.next) for check in checks
+    ]
 
 
 @pytest.mark.parametrize(
