@@ -32,7 +32,7 @@ def test_valid_without_warnings(name: str) -> None:
 
 
 def test_demo_is_about_a_minute() -> None:
-    """The demo takes about a minute with its warm-up; its producers differ in `acks`, and in idempotence, which needs it."""
+    """The demo takes about a minute; its producers differ in `acks`, and in idempotence, which needs acks=all."""
     checked = load_plan(find("demo"))
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     assert timeline.timing.steady_ms + timeline.length_ms <= 48_000
