@@ -23,7 +23,7 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError, EngineError
-from aftershock.harness.cli import adhoc, analysis, search
+from aftershock.harness.cli import adhoc, analysis, init, search
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
@@ -298,6 +298,7 @@ def schema() -> int:
 app.add_typer(adhoc.clusters, name="cluster")
 app.add_typer(adhoc.runs, name="runs")
 _COMMANDS: tuple[Callable[..., int], ...] = (
+    init.init,
     adhoc.inject,
     adhoc.heal,
     adhoc.conformance,
