@@ -97,6 +97,7 @@ def run(
     from aftershock.faults.plans import find
     from aftershock.harness.run.permissions import Permissions
     from aftershock.harness.run.run import Request, perform
+    from aftershock.results.report.trace import export_run
 
     request = Request(
         plan=find(plan),
@@ -111,7 +112,10 @@ def run(
         spark=spark,
         command=shlex.join(["aftershock", *sys.argv[1:]]),
     )
-    return _print_verdict(*perform(request, Progress()), as_json=as_json)
+    progress = Progress()
+    home, result = perform(request, progress)
+    export_run(home, os.environ, progress.log)
+    return _print_verdict(home, result, as_json=as_json)
 
 
 @app.command()
@@ -318,6 +322,7 @@ plans.command("faults")(adhoc.plan_faults)
 plans.command("from")(adhoc.plan_from)
 adhoc.runs.command()(analysis.archive)
 adhoc.runs.command()(analysis.pack)
+adhoc.runs.command()(analysis.export)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

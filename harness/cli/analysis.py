@@ -5,6 +5,7 @@ The commands ``report`` and ``explain`` read stored results and don't start Spar
 """
 
 import json
+import os
 import re
 import sys
 from datetime import date
@@ -254,4 +255,29 @@ def pack(
     path = find_run(run_dir, out)
     target = to or Path(path.resolve().name.removesuffix(".pack") + SUFFIX)
     print(f"{target}: {size(pack_run(path, target))}")
+    return 0
+
+
+def export(
+    run_dir: RunArgument,
+    otlp: Annotated[
+        str | None, typer.Option(metavar="URL", help="OpenTelemetry collector (OTLP over HTTP): http://HOST:4318.")
+    ] = None,
+    grafana: Annotated[
+        str | None, typer.Option(metavar="URL", help="Grafana to annotate; its token is read from GRAFANA_TOKEN.")
+    ] = None,
+    out: OutOption = Path("runs"),
+) -> int:
+    """Send a run to an OpenTelemetry collector as a trace, or its faults to Grafana as annotations."""
+    from aftershock.harness.run.runs import find_run
+    from aftershock.results.report.trace import annotate_grafana, export_trace, trace_of
+
+    if not otlp and not grafana:
+        raise AftershockError("nowhere to send the run: give --otlp URL, --grafana URL, or both")
+    root = trace_of(find_run(run_dir, out))
+    if otlp:
+        export_trace(root, otlp)
+        print(f"{otlp}: a trace of {len(root.children)} phases and faults")
+    if grafana:
+        print(f"{grafana}: {annotate_grafana(root, grafana, os.environ.get('GRAFANA_TOKEN', ''))} annotations")
     return 0

@@ -7,6 +7,7 @@ Ctrl-C in a run, its clients end, the evidence so far stays readable, and the cl
 
 import asyncio
 import errno
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -219,7 +220,9 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
         java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))
     clock = RunClock.starting_now()
     plan_file = str(job.file) if job.file else None
-    home.update(plan_file=plan_file, origin_ns=clock.origin_ns, rehearse=job.rehearse, **cluster_facts)
+    origin_unix_us = time.time_ns() // 1000 - clock.now_us()
+    times = {"origin_ns": clock.origin_ns, "origin_unix_us": origin_unix_us}
+    home.update(plan_file=plan_file, rehearse=job.rehearse, **times, **cluster_facts)
     spool = spool_for(home.run_id, home.path)
     try:
         asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse))

@@ -1,0 +1,172 @@
+"""A run as a trace for OpenTelemetry, and as annotations for Grafana.
+
+The root span is the run. Its children are the phases, and the faults from intention to heal; below a fault are its
+injection, its witnesses and its heal. All times come from the journal and ``phases.json``, moved to the wall clock by
+``origin_unix_us`` of ``run.json``, so a trace can be exported at any time after the run, and exporting costs the run
+nothing.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from aftershock.errors import AftershockError, EvidenceError, Log
+from aftershock.redaction import redact
+from aftershock.results.evidence.files import read_json, read_lines, read_object
+
+TIMEOUT_S = 5.0
+_NS = 1_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """Part of a run; times are in microseconds since 1970. ``error`` is empty if nothing went wrong."""
+
+    name: str
+    start_us: int
+    end_us: int
+    attributes: Mapping[str, str | int | float | bool]
+    children: tuple["Span", ...] = ()
+    error: str = ""
+
+
+def trace_of(home: Path) -> Span:
+    """Return the trace of a finished run. Raises EvidenceError for a run without wall-clock times, or without load."""
+    run = read_object(home / "run.json")
+    origin_us, marks = run.get("origin_unix_us"), run.get("marks") or {}
+    if not isinstance(origin_us, int) or "load_end_us" not in marks:
+        raise EvidenceError(
+            f"{home}: the run has no times on the wall clock, because it did not finish or is older than this version; "
+            "run the plan again"
+        )
+    phases = tuple(
+        Span(f"phase {row['name']}", origin_us + row["start_us"], origin_us + row["end_us"], {"block": row["block"]})
+        for row in read_json(home / "phases.json")
+        if not row["fault"]
+    )
+    faults = tuple(_faults(list(read_lines(home / "journal.jsonl")), origin_us, marks["load_end_us"]))
+    attributes: dict[str, str | int | float | bool] = {"run_id": run["run_id"], "plan": run["plan"]}
+    attributes |= {"seed": run["seed"], "kafka": str((run.get("versions") or {}).get("kafka", ""))}
+    error = ""
+    if (home / "verdict.json").is_file():
+        attributes["verdict"] = status = str(read_object(home / "verdict.json")["status"])
+        error = "" if status == "PASS" else f"the verdict is {status}"
+    end_us = max([origin_us + marks["load_end_us"], *(span.end_us for span in faults)])
+    return Span(f"run {run['plan']}", origin_us, end_us, attributes, (*phases, *faults), error)
+
+
+def _faults(journal: list[dict[str, Any]], origin_us: int, load_end_us: int) -> Iterator[Span]:
+    """Yield a span for each fault that was intended; one that was never healed ends with the load."""
+    for fault in dict.fromkeys(line["fault"] for line in journal):
+        lines = [line for line in journal if line["fault"] == fault]
+        first = {line["state"]: line for line in reversed(lines)}
+        times_us = {state: origin_us + line["t_us"] for state, line in first.items()}
+        start_us = min(times_us.values())
+        end_us = times_us.get("healed", times_us.get("failed", origin_us + load_end_us))
+        children = []
+        if "injected" in times_us:
+            children.append(Span("inject", start_us, times_us["injected"], {}))
+        for line in lines:
+            if witness := line.get("witness"):
+                at_us = origin_us + line["t_us"]
+                error = "" if witness["ok"] else "the fault did not take effect"
+                children.append(Span("witness", at_us, at_us, witness, error=error))
+        if {"healing", "healed"} <= times_us.keys():
+            children.append(Span("heal", times_us["healing"], times_us["healed"], {}))
+        last = first.get("injected") or lines[0]
+        targets = {name: json.dumps(value) for name, value in (last.get("targets") or {}).items() if value}
+        error = str(first["failed"].get("why") or "not injected") if "failed" in first else ""
+        yield Span(
+            f"fault {fault}", start_us, end_us, {"kind": str(last.get("kind", "")), **targets}, tuple(children), error
+        )
+
+
+def export_trace(root: Span, endpoint: str) -> None:
+    """Send a trace to an OpenTelemetry collector at ``endpoint`` (``http://HOST:4318``) by OTLP over HTTP.
+
+    Raises AftershockError if the SDK is not installed, or if the collector does not take the trace in time.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context  # noqa: PLC0415
+    except ImportError as error:
+        raise AftershockError(
+            "the OpenTelemetry SDK is not installed; install it with: pip install 'aftershock[otel]'"
+        ) from error
+    finished = InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource.create({"service.name": "aftershock"}))
+    provider.add_span_processor(SimpleSpanProcessor(finished))
+    tracer = provider.get_tracer("aftershock")
+
+    def record(span: Span, parent: Any) -> None:
+        texts = {name: redact(value) if isinstance(value, str) else value for name, value in span.attributes.items()}
+        attributes = {f"aftershock.{name}": value for name, value in texts.items()}
+        started = tracer.start_span(span.name, parent, attributes=attributes, start_time=span.start_us * _NS)
+        if span.error:
+            started.set_status(Status(StatusCode.ERROR, redact(span.error)))
+        for child in span.children:
+            record(child, set_span_in_context(started, parent))
+        started.end(span.end_us * _NS)
+
+    record(root, None)
+    url = f"{endpoint.rstrip('/')}/v1/traces"
+    try:
+        result = OTLPSpanExporter(url, timeout=TIMEOUT_S).export(finished.get_finished_spans())
+    except (requests.RequestException, ValueError) as error:
+        raise AftershockError(f"the trace could not be sent to {url}: {error}") from error
+    if result is not SpanExportResult.SUCCESS:
+        raise AftershockError(
+            f"the collector at {url} did not take the trace within {TIMEOUT_S:.0f} s; check the address"
+        )
+
+
+def export_run(home: Path, environment: Mapping[str, str], log: Log) -> None:
+    """Export a run where the environment says: OTEL_EXPORTER_OTLP_ENDPOINT, and GRAFANA_URL with GRAFANA_TOKEN.
+
+    A receiver that is away is logged; the run's result does not depend on it.
+    """
+    collector, grafana = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"), environment.get("GRAFANA_URL")
+    if not collector and not grafana:
+        return
+    try:
+        root = trace_of(home)
+        if collector:
+            export_trace(root, collector)
+        if grafana:
+            annotate_grafana(root, grafana, environment.get("GRAFANA_TOKEN", ""))
+    except AftershockError as error:
+        log(f"the run was not exported: {error}")
+
+
+def annotate_grafana(root: Span, url: str, token: str) -> int:
+    """Write an annotation for each fault of a run to a Grafana at ``url``; return their number.
+
+    ``token`` is of a service account that may write annotations. Raises AftershockError if Grafana refuses one.
+    """
+    tags = ["aftershock", str(root.attributes["plan"]), str(root.attributes["run_id"])]
+    faults = [span for span in root.children if span.name.startswith("fault ")]
+    for span in faults:
+        injected_us = next((child.end_us for child in span.children if child.name == "inject"), span.start_us)
+        text = redact(f"{span.name.removeprefix('fault ')}: {span.attributes['kind']}")
+        body: Any = {"time": injected_us // 1000, "timeEnd": span.end_us // 1000, "tags": tags, "text": text}
+        try:
+            answer = requests.post(
+                f"{url.rstrip('/')}/api/annotations",
+                json=body,
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=TIMEOUT_S,
+            )
+            answer.raise_for_status()
+        except requests.RequestException as error:
+            raise AftershockError(
+                f"Grafana at {url} did not take an annotation: {error}; check address and token"
+            ) from error
+    return len(faults)
