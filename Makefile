@@ -7,6 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PACKAGES := -m aftershock.errors -m aftershock.names $(addprefix -p aftershock.,faults harness results workloads)
 
 demo: bootstrap
+	$(BIN)/aftershock images --for demo
 	$(BIN)/aftershock run demo
 
 # judges a stored run, without a Docker engine: make verdict PACK=FILE

@@ -166,15 +166,27 @@ def verdict(
 @app.command()
 def images(
     ensure: Annotated[bool, typer.Option("--ensure", help="Pull or build the missing images.")] = False,
+    plan: Annotated[
+        str | None, typer.Option("--for", metavar="PLAN", help="Pull or build only the images that a plan needs.")
+    ] = None,
     kafka: KafkaOption = None,
 ) -> int:
     """List Aftershock's local Docker images; with --ensure, get missing images, and prepare a faster Spark start."""
+    from aftershock.faults.plans import find
     from aftershock.harness.cluster import engine
+    from aftershock.harness.cluster.launch import images_for
+    from aftershock.harness.run.run import prepare
     from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log
+    job = prepare(find(plan), (), 0, log, kafka=kafka, allow_exec=True) if plan else None
     client = engine.connect()
-    if ensure:
+    if job:
+        images_for(client, job.spec, log)
+        if job.has_java_clients:
+            engine.java_client_image(client, job.spec.kafka, log)
+        ensure_archive(log)
+    elif ensure:
         engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
         engine.toxiproxy_image(client, log)
         engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)

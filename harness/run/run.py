@@ -78,6 +78,11 @@ class Job:
         return self.checked.plan.cluster.attach
 
     @property
+    def has_java_clients(self) -> bool:
+        arms = [arm for workload in self.checked.plan.workloads for arm in workload.arms.values()]
+        return any(arm.client == "java" for arm in arms)
+
+    @property
     def spec(self) -> ClusterSpec:
         """Specification of the cluster to launch. Raises PlanError if the plan uses an existing cluster."""
         if self.attach:
@@ -214,7 +219,7 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
     java: tuple[str, ...] = ()
-    if any(arm.client == "java" for workload in job.checked.plan.workloads for arm in workload.arms.values()):
+    if job.has_java_clients:
         kafka = cluster_facts["versions"].get("kafka", engine.DEFAULT_KAFKA)
         image = engine.java_client_image(engine.connect(), kafka, progress.log)
         java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))

@@ -117,9 +117,11 @@ def test_version_and_help(tmp_path: Path) -> None:
 
 
 def test_an_unknown_plan_or_run_is_an_error_with_advice(tmp_path: Path) -> None:
-    plan, run = aftershock("plan", "check", "dmeo", cwd=tmp_path), aftershock("verdict", "nope", cwd=tmp_path)
-    assert [3, 3] == [plan.returncode, run.returncode]
-    assert "demo" in plan.stderr
+    commands = ("plan", "check", "dmeo"), ("images", "--for", "dmeo"), ("verdict", "nope")
+    plan, images, run = (aftershock(*command, cwd=tmp_path) for command in commands)
+    assert [3, 3, 3] == [plan.returncode, images.returncode, run.returncode]
+    assert "did you mean `demo`" in plan.stderr
+    assert plan.stderr == images.stderr
     assert "nope" in run.stderr
 
 
