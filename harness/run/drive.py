@@ -374,8 +374,12 @@ class _LiveRun:
         self.end_us = steady_start_us + after_warmup_us
         self._enter("steady")
         await self._record_usage()
-        await self.clock.sleep_until_us(steady_start_us + timing.steady_ms * 1000)
+        # the engine takes 1 to 2 s for a reading, and the second one shall end with the phase
+        took_us = self.clock.now_us() - steady_start_us
+        steady_end_us = steady_start_us + timing.steady_ms * 1000
+        await self.clock.sleep_until_us(steady_end_us - took_us)
         await self._record_usage()
+        await self.clock.sleep_until_us(steady_end_us)
 
         faults_start_us = load_end_us = self.clock.now_us()
         if self.timeline.steps:
