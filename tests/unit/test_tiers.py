@@ -1,4 +1,4 @@
-"""The entries of tests/tiers.toml name existing tests."""
+"""The entries of tests/tiers.toml name existing tests, and tests with an engine are where `make test` looks."""
 
 import ast
 import tomllib
@@ -24,3 +24,10 @@ def test_an_entry_names_one_test(entry: dict[str, Any]) -> None:
     names = {node.name for node in ast.walk(ast.parse(paths[0].read_text(encoding="utf-8"))) if hasattr(node, "name")}
     assert not function or function in names
     assert entry["reason"]
+
+
+def test_engine_tests_are_in_two_folders() -> None:
+    """`make test` collects only these for its second part."""
+    mark = "mark." + "engine"
+    found = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*.py") if mark in path.read_text("utf-8")}
+    assert {"chaos", "contract"} == found
