@@ -30,8 +30,9 @@ slo:
   - "produce.gap < 2s in steady"
 """
 
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
-@pytest.mark.nightly
+
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_layers_without_a_fault_raise_no_alarm(aftershock: Any, seed: int) -> None:
     command = aftershock(HEALTHY, "--seed", str(seed), "--json")

@@ -31,3 +31,9 @@ def test_engine_tests_are_in_two_folders() -> None:
     mark = "mark." + "engine"
     found = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("*.py") if mark in path.read_text("utf-8")}
     assert {"chaos", "contract"} == found
+
+
+def test_every_chaos_test_needs_an_engine() -> None:
+    """Without the mark, a selection of tests with an engine leaves it out."""
+    files = [path for path in (TESTS / "chaos").rglob("test_*.py")]
+    assert [] == [path.name for path in files if "mark." + "engine" not in path.read_text(encoding="utf-8")]
