@@ -35,5 +35,5 @@ def test_engine_tests_are_in_two_folders() -> None:
 
 def test_every_chaos_test_needs_an_engine() -> None:
     """Without the mark, a selection of tests with an engine leaves it out."""
-    files = [path for path in (TESTS / "chaos").rglob("test_*.py")]
+    files = (TESTS / "chaos").rglob("test_*.py")
     assert [] == [path.name for path in files if "mark." + "engine" not in path.read_text(encoding="utf-8")]
