@@ -5,9 +5,10 @@
 below the folder OUT.
 """
 
+import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -234,17 +235,33 @@ def replace_results(page: str, results: str, begin: str = BEGIN, end: str = END)
     return f"{before}{begin}\n\n{results}\n\n{end}{after}"
 
 
+_PUBLISHED = re.compile(r"^### KIP-(\d+), .*?(?=^### KIP-|\Z)|^\| (\d+), [^\n]*", re.MULTILINE | re.DOTALL)
+"""The section of a KIP in ``table``, or its row in ``digest``."""
+
+
+def keep_published(results: str, published: str, kips: Collection[int]) -> str:
+    """Return ``results`` with the sections or rows of some KIPs as they are in ``published``, where they exist."""
+    old = {int(match[1] or match[2]): match[0] for match in _PUBLISHED.finditer(published)}
+    return _PUBLISHED.sub(
+        lambda match: old.get(kip, match[0]) if (kip := int(match[1] or match[2])) in kips else match[0], results
+    )
+
+
 def main(out: str, page: str, readme: str) -> None:
+    """Write the results of the trials below ``out`` into two pages; KIPs that have not run stay as published."""
     trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
     drawings = Path(page).parent / "kips"
     drawings.mkdir(exist_ok=True)
-    charts = {result.kip: _plots(TRIALS[result.kip], result) for result in trial_results}
+    charts = {result.kip: _plots(TRIALS[result.kip], result) for result in trial_results if result.parts}
+    missing = {result.kip for result in trial_results if not result.parts}
     for kip, plots in charts.items():
         write_whole(drawings / f"kip{kip}.svg", f"{mechanism(kip).svg}\n")
         for number, plot in enumerate(plots, 1):
             write_whole(drawings / f"kip{kip}-{number}.svg", f"{plot.svg}\n")
     for path, results in ((Path(page), table(trial_results, charts)), (Path(readme), digest(trial_results))):
-        write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))
+        content = path.read_text(encoding="utf-8")
+        published = content.partition(BEGIN)[2].partition(END)[0].strip("\n") + "\n"
+        write_whole(path, replace_results(content, keep_published(results, published, missing)))
 
 
 def _cells(cells: Iterable[str]) -> str:
