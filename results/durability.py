@@ -284,5 +284,10 @@ def _lost(cells: Sequence[Cell]) -> str:
         return "was not measured"
     if not count:
         return f"lost none of {acknowledged:,} acknowledged records in {cuts} cuts"
-    share = f"{count:,} of {acknowledged:,} acknowledged records ({count / acknowledged:.1%})"
+    share = f"{count:,} of {acknowledged:,} acknowledged records ({percent(count / acknowledged)})"
     return f"lost {share}, in {hits} of {cuts} cuts"
+
+
+def percent(share: float) -> str:
+    """Return a share such as ``82.8%`` or, below a tenth of a percent, ``0.03%``."""
+    return f"{share:.1%}" if share >= 0.001 else f"{share:.2%}"  # noqa: PLR2004

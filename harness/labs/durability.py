@@ -24,7 +24,18 @@ from aftershock.harness.labs.kip.reduce import Observed, refuse_places, write_ru
 from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.harness.run.run import Request
-from aftershock.results.durability import ELR, SETTINGS, Cell, broken, cells_of, interval, matrix, meaning, merged
+from aftershock.results.durability import (
+    ELR,
+    SETTINGS,
+    Cell,
+    broken,
+    cells_of,
+    interval,
+    matrix,
+    meaning,
+    merged,
+    percent,
+)
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
@@ -216,6 +227,7 @@ def write_page(result: Result, home: Path) -> Path:
         interval=lambda cell: "{:.0%} to {:.0%}".format(*interval(cell.cuts_with_loss, len(cell.losses))),
         meaning=meaning(result.cells),
         broken=broken(result.cells),
+        percent=percent,
         cells=result.cells,
         about=result.about,
         cuts=CUTS,
@@ -268,7 +280,7 @@ def markdown(result: Result) -> str:
 
 def _figure(cell: Cell) -> str:
     of = f"of {cell.acknowledged:,}"
-    return f"**{cell.lost:,}** {of} ({cell.share:.1%})" if cell.lost else f"0 {of}"
+    return f"**{cell.lost:,}** {of} ({percent(cell.share)})" if cell.lost else f"0 {of}"
 
 
 def main(out: str, folder: str, page: str) -> None:
