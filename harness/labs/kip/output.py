@@ -252,7 +252,7 @@ def main(out: str, page: str, readme: str) -> None:
     trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
     drawings = Path(page).parent / "kips"
     drawings.mkdir(exist_ok=True)
-    charts = {result.kip: _plots(TRIALS[result.kip], result) for result in trial_results if result.parts}
+    charts = {result.kip: _plots(TRIALS[result.kip], result) for result in trial_results}
     missing = {result.kip for result in trial_results if not result.parts}
     for kip, plots in charts.items():
         write_whole(drawings / f"kip{kip}.svg", f"{mechanism(kip).svg}\n")
