@@ -2,26 +2,24 @@
 
 A run of the plan ``durability`` repeats one power cut, and its producers fill eight cells of the matrix side by side.
 Further runs change what loses power, whether eligible leader replicas are kept (KIP-966), and whether file systems are
-mounted with ``sync``. ``durability.json`` is written after each run, so an interrupted measurement can continue.
+mounted with ``sync``.
 
 ``python -m aftershock.harness.labs.durability OUT FOLDER PAGE`` reduces the runs below OUT to the evidence in FOLDER,
 from which ``aftershock durability --from FOLDER`` gives the same table without Docker, and writes the table into PAGE.
 """
 
-import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from itertools import accumulate
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, WorkloadError
+from aftershock.errors import AftershockError
 from aftershock.faults.plans import find
+from aftershock.harness.labs import measurement
 from aftershock.harness.labs.kip.output import replace_results
 from aftershock.harness.labs.kip.reduce import Observed, refuse_places, write_run
-from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.harness.run.run import Request
 from aftershock.results.durability import (
@@ -36,7 +34,7 @@ from aftershock.results.durability import (
     merged,
     percent,
 )
-from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.trials.part import Part
@@ -45,7 +43,6 @@ NAME = "durability.json"
 PLAN = "durability"
 PAGE = "durability.html"
 CUTS = 6
-SEED = 1
 SCHEMA_VERSION = 1
 BYTES_MAX = 4_000_000
 BEGIN = "<!-- results: written by `make durability` from stored evidence -->"
@@ -72,46 +69,6 @@ RUNS = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A finished run, with the digest of its plan and seed."""
-
-    digest: str
-    run: str
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Content of ``durability.json``."""
-
-    seed: int = SEED
-    runs: Mapping[str, Stored] = field(default_factory=dict)
-
-    def finished(self, planned: Planned, home: Path) -> str | None:
-        """Return the name of the run of a plan; None if the plan has not run, or has changed since."""
-        stored = self.runs.get(planned.name)
-        if stored is None or stored.digest != digest(planned, self.seed):
-            return None
-        return stored.run if (home / stored.run / "verdict.json").is_file() else None
-
-
-def read(home: Path, seed: int = SEED) -> Measurement:
-    """Return the runs of a measurement; raise EvidenceError for a damaged file."""
-    path = home / NAME
-    if not path.exists():
-        return Measurement(seed)
-    try:
-        document = read_object(path)
-        return Measurement(document["seed"], {name: Stored(**run) for name, run in document["runs"].items()})
-    except (KeyError, TypeError, EvidenceError) as error:
-        raise EvidenceError(f"{path}: the file is damaged ({error}); remove it, and all runs are repeated") from error
-
-
-def write(home: Path, measurement: Measurement) -> None:
-    document = {"schema_version": SCHEMA_VERSION, **asdict(measurement)}
-    write_whole(home / NAME, json.dumps(document, indent=1, sort_keys=True) + "\n")
-
-
 def run_missing(
     out: Path,
     seed: int,
@@ -122,25 +79,11 @@ def run_missing(
 ) -> Path:
     """Run what has no stored run and fits ``budget_s``, if given; return the folder of the measurement."""
     home = out / "durability"
-    home.mkdir(parents=True, exist_ok=True)
-    measurement = read(home, seed)
-    if measurement.seed != seed:
-        measurement = Measurement(seed)
-    missing = [planned for planned in RUNS if not measurement.finished(planned, home)]
-    log(f"{len(missing)} of {len(RUNS)} runs are missing, about {sum(run.takes_s for run in missing) / 60:.0f} min")
-    if budget_s is not None:
-        ends_s = accumulate(planned.takes_s for planned in missing)
-        missing = [planned for planned, end_s in zip(missing, ends_s, strict=True) if end_s <= budget_s]
-        log(f"{len(missing)} of them fit into the budget")
-    for number, planned in enumerate(missing, 1):
-        log(f"run {number} of {len(missing)}: {planned.name}")
-        try:
-            name = perform(Request(find(PLAN), planned.settings, seed, home, command)).name
-        except (ClusterError, FaultError, WorkloadError) as error:
-            log(f"{planned.name} is left out: {str(error).splitlines()[0]}")
-            continue
-        measurement = Measurement(seed, {**measurement.runs, planned.name: Stored(digest(planned, seed), name)})
-        write(home, measurement)
+
+    def run(planned: Planned) -> Path:
+        return perform(Request(find(PLAN), planned.settings, seed, home, command))
+
+    measurement.run_missing(home / NAME, RUNS, seed, run, log, budget_s)
     return home
 
 
@@ -166,10 +109,10 @@ class Result:
 
 def read_result(home: Path) -> Result:
     """Read the runs of a measurement below ``home``. Raises EvidenceError for a damaged run."""
-    measurement = read(home)
+    record = measurement.read(home / NAME)
     parts, doubts, cells = dict[str, Part](), dict[str, str](), list[Cell]()
     for planned in RUNS:
-        run = measurement.finished(planned, home)
+        run = record.finished(planned, home)
         if run is None:
             doubts[planned.name] = "it has not run"
             continue
@@ -249,8 +192,9 @@ def reduce(home: Path, target: Path) -> int:
             observed = Observed(name, part.run)
             cells_of(observed)
             write_run(observed, draft / part.home.name)
-        measurement = read(home)
-        write(draft, Measurement(measurement.seed, {name: measurement.runs[name] for name in result.parts}))
+        record = measurement.read(home / NAME)
+        kept = {name: record.runs[name] for name in result.parts}
+        measurement.write(draft / NAME, measurement.Measurement(record.seed, kept))
         files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
         refuse_places(files, draft)
         if (size := sum(path.stat().st_size for path in files)) > BYTES_MAX:

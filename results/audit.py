@@ -1,0 +1,141 @@
+"""Report card of clients: what each client did in each scenario of an audit, computed from judged runs.
+
+A scenario is one run, whose plan repeats a fault in blocks, with the clients as its arms. A mark follows from the run's
+own checks:
+
+* ``broken``: a check of the client that affects the verdict failed, such as ``integrity/lost``
+* ``slow``: an SLO of the client that is only reported failed, such as ``recovery < 6s after crash``
+* ``kept``: all checks of the client passed
+* ``open``: some check of the client is undecided, or fewer than six blocks took effect
+
+Intervals of medians are those of order statistics: of six blocks, smallest to largest covers the median with 97 %.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import pyarrow.compute as pc
+from scipy.special import bdtr
+
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.compare.blocks import Block
+from aftershock.results.text import amount
+from aftershock.results.trials.part import Part
+from aftershock.results.trials.statement import UNITS_MIN
+
+Mark: TypeAlias = Literal["kept", "slow", "broken", "open"]
+SYMBOLS: Mapping[Mark, str] = {"kept": "✓", "slow": "!", "broken": "✗", "open": "?"}
+QUANTILE = 0.95
+_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median over blocks in seconds with its interval; None for a value that was never reached."""
+
+    median_s: float | None
+    low_s: float | None
+    high_s: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one client did in one scenario.
+
+    ``recovery`` is from the injection until the client works as before; ``gap_s`` the longest time without a success.
+    ``failed`` counts records that the client gave up, ``duplicates`` records written or delivered twice, and ``lost``
+    acknowledged records that are gone. ``slowdown`` is the p95 latency under the fault, relative to the steady phase.
+    """
+
+    scenario: str
+    client: str
+    mark: Mark
+    reason: str
+    recovery: Spread
+    gap_s: float | None
+    failed: int
+    duplicates: int
+    lost: int
+    slowdown: float | None
+
+
+def cells_of(scenario: str, part: Part) -> list[Cell]:
+    """Return the cells of a scenario's run, one for each client, in the plan's order."""
+    (workload,) = part.run.timeline["workloads"]
+    return [_cell(scenario, part, workload, arm) for arm in workload["arms"]]
+
+
+def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> Cell:
+    client = f"{workload['name']}/{arm}"
+    blocks = part.blocks(client, "recovery")
+    sides = [side for side in ("produce", "consume") if workload.get(side)]
+    gaps = [part.blocks(client, f"{side}.gap") for side in sides]
+    checks = [check for check in part.run.verdict.checks if check.arm == arm]
+    mark, reason = _mark(checks, part, len(blocks))
+    under, steady = (_p95(part, client, window) for window in ("fault", "steady"))
+    statuses = part.outcomes("produce", ["status"], client)["status"]
+    return Cell(
+        scenario,
+        arm,
+        mark,
+        reason,
+        spread(blocks.values()),
+        _longest_s(gaps),
+        len(statuses) - pc.sum(pc.equal(statuses, "ok")).as_py(),
+        _count(checks, "integrity/duplicate"),
+        _count(checks, "integrity/lost"),
+        under / steady if under is not None and steady else None,
+    )
+
+
+def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str]:
+    """Return the mark of a client from its checks, with the reason; the most serious mark that applies."""
+    if doubt := part.doubt():
+        return "open", doubt
+    for check in checks:
+        if check.gate and check.status in (Status.FAIL, Status.ERROR):
+            return "broken", f"{check.id}: {check.why}"
+    for check in checks:
+        if not check.gate and check.status is Status.FAIL:
+            observed = f"{amount(check.observed, check.unit)}, " if check.observed is not None else ""
+            limit = "" if check.threshold is None else f"limit {amount(check.threshold, check.unit)}"
+            return "slow", f"{check.id.removeprefix('slo/')}: {observed}{limit}"
+    for check in checks:
+        if check.status is not Status.PASS:
+            return "open", f"{check.id}: {check.why}"
+    if blocks < UNITS_MIN:
+        return "open", f"{blocks} of at least {UNITS_MIN} blocks took effect"
+    return "kept", ""
+
+
+def spread(blocks: Iterable[Block]) -> Spread:
+    """Return the median of blocks with the narrowest interval of order statistics that covers it with 95 %."""
+    values = sorted(float("inf") if block.value_us is None else block.value_us / _US for block in blocks)
+    count = len(values)
+    if not count:
+        return Spread(None, None, None, 0)
+    middle = (values[(count - 1) // 2] + values[count // 2]) / 2
+    outside = 0  # values at each end outside the interval
+    while 2 * bdtr(outside, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
+        outside += 1
+    low, high = values[max(outside - 1, 0)], values[count - max(outside, 1)]
+    return Spread(*(None if value == float("inf") else value for value in (middle, low, high)), count)
+
+
+def _p95(part: Part, client: str, window: str) -> float | None:
+    value, n = part.quantile_us(client, "produce.latency", window, QUANTILE)
+    return value if n else None
+
+
+def _longest_s(sides: Iterable[Mapping[int, Block]]) -> float | None:
+    """Return the longest gap of any side in seconds; None if a side had no success in some block."""
+    values = [block.value_us for blocks in sides for block in blocks.values()]
+    known = [value for value in values if value is not None]
+    return max(known) / _US if known and len(known) == len(values) else None
+
+
+def _count(checks: Iterable[Check], check_id: str) -> int:
+    """Return the largest number of records that a check of this id observed, on any side."""
+    return max((int(check.observed or 0) for check in checks if check.id == check_id), default=0)
