@@ -47,9 +47,10 @@ def explore(
     from aftershock.faults.plans import find
     from aftershock.faults.search.swarm import frame_of
     from aftershock.harness.labs import corpus
+    from aftershock.harness.labs.explore import output
     from aftershock.harness.labs.explore import search as ledger
-    from aftershock.harness.labs.explore import stage as output
     from aftershock.harness.labs.explore.search import Budget, Search, SearchRequest, require_budget_for_first_run
+    from aftershock.harness.labs.warm_cluster import warm_cluster
     from aftershock.harness.run.permissions import refuse_programs
     from aftershock.harness.run.progress import Progress, annotate_github
     from aftershock.results.checks.check import Status
@@ -65,7 +66,7 @@ def explore(
     for message in (*coverage.broken, *known_failures.skipped):
         progress.log(message)
     require_budget_for_first_run(request, coverage, time_left)
-    with output.stage(out, spark, progress, console) as run_plan:
+    with warm_cluster("explore", out, spark, progress, console) as run_plan:
         search = Search(request, time_left, run_plan, progress.log)
         coverage = search.go(coverage, known_failures)
     annotate_github([run.home for run in search.runs if run.home and run.status is Status.FAIL])

@@ -28,7 +28,7 @@ from aftershock.harness.labs.explore.search import (
     SearchRequest,
     require_budget_for_first_run,
 )
-from aftershock.harness.labs.explore.stage import document, exit_code, text
+from aftershock.harness.labs.explore.output import document, exit_code, text
 from aftershock.harness.run.run import Job
 from aftershock.results.checks.check import Check, Status, Verdict
 

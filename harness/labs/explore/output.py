@@ -1,69 +1,12 @@
-"""Execution and output of ``aftershock explore``, with the runs on a warm cluster, and the report of the search."""
+"""Output of ``aftershock explore``: the report of the search, and its exit code."""
 
-import os
-import secrets
 import shlex
-import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-
 from aftershock.faults.search.coverage import matrix, tally_cells, uncovered_cells
-from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.ownership import owner
-from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.labs.explore.search import ERRORS_MAX, ExploredRun, Ledger, SearchRequest
-from aftershock.harness.pytest.leased_run import drive
-from aftershock.harness.pytest.session import Suite
-from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Job
-from aftershock.harness.run.rundir import RunDir
-from aftershock.harness.safety.heal import defer_interrupts, sweep
-from aftershock.harness.safety.lease import lease_kind
-from aftershock.results.checks.check import Status, Verdict
-from aftershock.results.judge import Judge
-from aftershock.results.report.page import write_report
-
-
-@contextmanager
-def stage(
-    out: Path, spark: str | None, progress: Progress, console: Console
-) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
-    """Yield a function that runs a compiled plan, judges the run, and returns the run directory and the verdict.
-
-    All runs use one cluster, which is restored after each run. The cluster and the Spark session end with the ``with``
-    block. The yielded function raises the errors of ``leased_run.drive`` and ``Judge``.
-    """
-    sweep(engine.connect(), progress.log)
-    session = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    suite = Suite(out / session, os.getpid(), keep_failed=False)
-    pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
-    command = shlex.join(["aftershock", *sys.argv[1:]])
-
-    def run_plan(job: Job) -> tuple[Path, Verdict]:
-        slos = [objective.slo for objective in job.checked.plan.objectives if objective.gate == "verdict"]
-        kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
-        name = job.timeline.name
-        begin = partial(RunDir.create, suite.out, name, job.timeline.seed, command)
-        home = drive(job, kind, suite, f"explore {name}", begin, console, pool).path
-        verdict = judge(home)
-        if verdict.status is Status.FAIL:
-            write_report(home)
-        return home, verdict
-
-    try:
-        with Judge(out / "explore-spark.log", spark, progress.log) as judge:
-            yield run_plan
-    finally:
-        with defer_interrupts(progress.log):
-            pool.close(progress.log)
-            shutil.rmtree(suite.folder, ignore_errors=True)
+from aftershock.results.checks.check import Status
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
