@@ -320,6 +320,7 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
     adhoc.conformance,
     analysis.compare,
     analysis.trend,
+    search.audit,
     search.explore,
     search.kip,
     search.durability,

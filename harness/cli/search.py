@@ -1,10 +1,11 @@
-"""Commands ``explore``, ``minimise``, ``kip`` and ``durability``, which run many plans.
+"""Commands ``audit``, ``explore``, ``minimise``, ``kip`` and ``durability``, which run many plans.
 
 The exit code of ``explore`` is 0 if no run failed, 1 if a run failed, and 2 if no run passed or failed. The exit code
 of ``minimise`` is 0 if a smaller failing plan was written, and 2 if the failure is intermittent, or the time budget
 ended first. The exit code of ``kip`` is 0 if all claims are confirmed, 1 if a claim is contradicted, and 2 if a claim
 is undecided. The exit code of ``durability`` is 0 if no record was lost that Kafka promises to keep, 1 if one was lost,
-and 2 if runs are missing or can't be trusted. Exit code 3 means an error.
+and 2 if runs are missing or can't be trusted. The exit code of ``audit`` is 0 if every client kept every promise, 1 if
+one was slow or broke a promise, and 2 if scenarios are missing or undecided. Exit code 3 means an error.
 """
 
 import json
@@ -236,3 +237,56 @@ def durability(
         progress.log(f"report: {lab.write_page(result, home)}")
     print(json.dumps(lab.document(result), indent=1) if as_json else lab.text(result))
     return result.exit_code
+
+
+def audit(
+    client: Annotated[
+        list[str],
+        typer.Option("--client", metavar="NAME", help="librdkafka, java, reference, or exec:PROGRAM; repeatable."),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLIENT:KEY=VALUE", help="A setting of one of the clients; repeatable."),
+    ] = None,
+    against: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version of the brokers.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time budget, for example 20m; what does not fit can run later.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
+    ] = 1,
+    out: OutOption = Path("runs"),
+    as_json: JsonOption = False,
+    spark: SparkOption = None,
+) -> int:
+    """Audit clients: twelve failures, six times each, with the clients side by side, and a report card."""
+    from rich.console import Console
+
+    from aftershock.faults.plans import find
+    from aftershock.harness.labs import audit as lab
+    from aftershock.harness.labs.conformance import refuse_nonconforming
+    from aftershock.harness.labs.kip.trials import Planned
+    from aftershock.harness.labs.warm_cluster import warm_cluster
+    from aftershock.harness.run.progress import Progress
+    from aftershock.harness.run.run import prepare
+
+    clients = lab.parse_clients(client, settings or ())
+    limit_s, home = budget_s(budget) if budget else None, out / "audit"
+    lab.require_budget(clients, against, limit_s)
+    console = Console(stderr=True, highlight=False)
+    progress = Progress(console)
+    for audited in clients:
+        if command := audited.arm.get("command"):
+            refuse_nonconforming(audited.name, command, against, progress.log)
+    with warm_cluster("audit", home, spark, progress, console, reports=True) as run_plan:
+
+        def perform(planned: Planned) -> Path:
+            plan = find(planned.plan)
+            job = prepare(plan, planned.settings, seed, progress.log, kafka=planned.kafka, allow_exec=True)
+            return run_plan(job)[0]
+
+        lab.run_missing(home, clients, against, seed, perform, progress.log, limit_s)
+    card = lab.read_card(home, clients, against, seed)
+    progress.log(f"report card: {lab.write(card, home)}")
+    print(json.dumps(lab.document(card), indent=1) if as_json else lab.text(card))
+    return card.exit_code

@@ -1,5 +1,6 @@
 """Conformance run of a client program (``docs/EXEC.md``) on a single-node cluster of its own, and its output."""
 
+import shlex
 import shutil
 import tempfile
 import textwrap
@@ -9,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aftershock.errors import Log
+from aftershock.errors import AftershockError, Log
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.ownership import owner
@@ -18,10 +19,11 @@ from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.safety.heal import defer_interrupts
 from aftershock.harness.safety.lease import host_lease
 from aftershock.results.text import visible
-from aftershock.workloads.adapters.conformance.bench import StandingCluster
-from aftershock.workloads.adapters.conformance.checks import Result
+from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
+from aftershock.workloads.adapters.conformance.checks import Result, examine
 
 RACK = "a"
+PATIENCE_S = 30.0
 _WIDTH = 80
 _INDENT = " " * 8
 
@@ -58,6 +60,18 @@ def leased_cluster(kafka: str | None, log: Log) -> Iterator[LaunchedCluster]:
         finally:
             with defer_interrupts(log):
                 pool.close(log)
+
+
+def refuse_nonconforming(name: str, command: Sequence[str], kafka: str | None, log: Log) -> None:
+    """Raise AftershockError with the rule and the reason if a program fails a check of producers or consumers."""
+    log(f"checking the conformance of {name}")
+    with leased_cluster(kafka, log) as cluster:
+        for result in examine(Bench(command, cluster, PATIENCE_S), ["produce", "consume"]):
+            if result.outcome == "failed":
+                raise AftershockError(
+                    f"{name} does not follow the protocol of `client: exec`: {result.rule}: "
+                    f"{visible(result.reason.splitlines()[0])}; see: aftershock conformance -- {shlex.join(command)}"
+                )
 
 
 def text(result: Result) -> str:

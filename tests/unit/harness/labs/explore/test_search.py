@@ -20,6 +20,7 @@ from aftershock.faults.timeline.expand import window_ms
 from aftershock.harness.labs import corpus
 from aftershock.harness.labs.corpus import Corpus, Origin
 from aftershock.harness.labs.explore import search as ledger
+from aftershock.harness.labs.explore.output import document, exit_code, text
 from aftershock.harness.labs.explore.search import (
     ERRORS_MAX,
     Budget,
@@ -28,7 +29,6 @@ from aftershock.harness.labs.explore.search import (
     SearchRequest,
     require_budget_for_first_run,
 )
-from aftershock.harness.labs.explore.output import document, exit_code, text
 from aftershock.harness.run.run import Job
 from aftershock.results.checks.check import Check, Status, Verdict
 

@@ -1,0 +1,249 @@
+"""Audit of clients: twelve failures, each repeated six times, with the clients side by side, and a report card.
+
+A scenario is a shipped plan under ``faults/plans/audit``. Its ``why`` says what a good client does; its SLOs say what
+counts as slow. The clients of the command replace the plan's arms. All scenarios use one cluster specification, so one
+warm cluster serves them all. ``audit.json`` holds the card; the runs beside it are its evidence.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import AftershockError
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.document import load
+from aftershock.faults.plans import find
+from aftershock.faults.timeline.compile import compile_checked
+from aftershock.harness.labs import measurement
+from aftershock.harness.labs.kip.trials import Planned
+from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of
+from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.stored import read_judged_run
+from aftershock.results.report.page import filled
+from aftershock.results.text import table
+from aftershock.results.trials.part import Part
+
+SUITE = "audit/1"
+NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
+BLOCKS = 6
+SCENARIOS = (
+    "leader-crashes",
+    "host-vanishes",
+    "leader-frozen",
+    "leader-slow",
+    "rack-cut",
+    "half-open",
+    "rolling-restart",
+    "leaders-moved",
+    "coordinator-killed",
+    "acks-lost",
+    "disk-full",
+    "member-dies",
+)
+_AROUND_S = 25.0  # lease, warm-up, steady phase, final reads and judging, on a warm cluster
+_CLIENTS = {"librdkafka": "confluent", "java": "java", "reference": "reference"}
+_EXEC = "exec:"
+_GROUP = "readers"
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A client under audit: the name of its arm, and the arm itself as a plan has it."""
+
+    name: str
+    arm: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> tuple[Audited, ...]:
+    """Return the clients of ``--client`` with their ``--settings`` (``CLIENT:KEY=VALUE``).
+
+    Raises AftershockError for an unknown client, a client named twice, or settings of a client that is not audited.
+    """
+    arms: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        program = shlex.split(text.removeprefix(_EXEC)) if text.startswith(_EXEC) else []
+        if not program and text not in _CLIENTS:
+            raise AftershockError(f"--client {text} is unknown; name {', '.join(_CLIENTS)}, or exec:PROGRAM")
+        name = Path(program[0]).stem if program else text
+        if name in arms:
+            raise AftershockError(f"--client {text}: another client is named {name} already; name each client once")
+        arms[name] = {"client": "exec", "command": program} if program else {"client": _CLIENTS[text]}
+    for text in settings:
+        name, _, setting = text.partition(":")
+        key, separator, value = setting.partition("=")
+        if name not in arms or not key or not separator:
+            raise AftershockError(
+                f"--settings {text} is not CLIENT:KEY=VALUE with one of the audited clients ({', '.join(arms)})"
+            )
+        arms[name].setdefault("settings", {})[key] = value
+    return tuple(Audited(name, arm) for name, arm in arms.items())
+
+
+def planned(clients: Sequence[Audited], kafka: str | None) -> tuple[Planned, ...]:
+    """Return the run of each scenario, with the clients as the arms of its plan."""
+    runs = []
+    for name in SCENARIOS:
+        plan, changes = f"audit/{name}", _changes(name, clients)
+        load_ms = compile_checked(load_plan(find(plan), changes), 0).length_ms
+        runs.append(Planned(name, plan, _AROUND_S, changes, BLOCKS, load_ms / 1000 / BLOCKS, kafka))
+    return tuple(runs)
+
+
+def _changes(scenario: str, clients: Sequence[Audited]) -> tuple[str, ...]:
+    """Return changes of a scenario's plan that replace its arms; they keep the settings of the plan's first arm."""
+    (workload,) = load(find(f"audit/{scenario}")).data["workloads"]
+    common = dict(next(iter(workload["arms"].values())).get("settings") or {})
+    arms = {}
+    for client in clients:
+        settings = {**common, **client.arm.get("settings", {})}
+        arms[client.name] = {**client.arm, "settings": settings} if settings else client.arm
+    changes = [f"workloads.orders.arms={json.dumps(arms)}"]
+    if scenario == "coordinator-killed":  # all groups have one coordinator
+        changes.append(f"faults.crash.broker=coordinator of {_GROUP}-{clients[0].name}")
+    if scenario == "member-dies":
+        kill = {"kind": "kill_client", "for": "5s", "op": "consume"}
+        faults = [{"id": f"dead-{client.name}", **kill, "client": f"{client.name} member 2"} for client in clients]
+        changes.append(f"faults.0={json.dumps({'at': '0s', 'together': faults})}")
+    return tuple(changes)
+
+
+def require_budget(clients: Sequence[Audited], kafka: str | None, budget_s: float | None) -> None:
+    """Raise AftershockError if not even the shortest scenario fits the budget."""
+    shortest_s = min(run.takes_s for run in planned(clients, kafka))
+    if budget_s is not None and budget_s < shortest_s:
+        raise AftershockError(
+            f"--budget is too small for six repetitions of any scenario; the shortest takes {shortest_s:.0f} s"
+        )
+
+
+def run_missing(
+    home: Path,
+    clients: Sequence[Audited],
+    kafka: str | None,
+    seed: int,
+    perform: Callable[[Planned], Path],
+    log: Callable[[str], None],
+    budget_s: float | None,
+) -> None:
+    """Run the scenarios that have no stored run and fit the budget."""
+    measurement.run_missing(home / RUNS_NAME, planned(clients, kafka), seed, perform, log, budget_s)
+
+
+@dataclass(frozen=True)
+class Card:
+    """Cells of all scenarios that were run, by scenario; ``missing`` has the reason for each of the others."""
+
+    cells: Mapping[str, Sequence[Cell]]
+    missing: Mapping[str, str]
+    runs: Mapping[str, str]
+    about: str
+
+    @property
+    def clients(self) -> list[str]:
+        return list(dict.fromkeys(cell.client for cells in self.cells.values() for cell in cells))
+
+    def marks(self, client: str) -> str:
+        """Return how many scenarios a client kept, as ``11 of 12``."""
+        own = [cell for cells in self.cells.values() for cell in cells if cell.client == client]
+        return f"{sum(cell.mark == 'kept' for cell in own)} of {len(own)}"
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open."""
+        marks = {cell.mark for cells in self.cells.values() for cell in cells}
+        return 1 if marks & {"broken", "slow"} else 2 if self.missing or "open" in marks or not marks else 0
+
+
+def read_card(home: Path, clients: Sequence[Audited], kafka: str | None, seed: int) -> Card:
+    """Compute the card from the stored runs below ``home``. Raises EvidenceError for a damaged run."""
+    record = measurement.read(home / RUNS_NAME, seed)
+    cells, missing, runs, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
+    for run in planned(clients, kafka):
+        stored = record.finished(run, home)
+        if stored is None:
+            missing[run.name] = "it has not run"
+            continue
+        part = Part(run.name, read_judged_run(home / stored))
+        cells[run.name], runs[run.name] = cells_of(run.name, part), stored
+        versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
+    brokers = ", ".join(sorted(versions)) or "unknown"
+    return Card(cells, missing, runs, f"{SUITE}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault")
+
+
+def figures(cell: Cell) -> str:
+    """Return the figures of a cell in a few words: recovery with its interval, the longest gap, and what was lost."""
+    parts = []
+    if cell.recovery.n:
+        parts.append(f"{_seconds(cell.recovery.median_s)} ({_range(cell.recovery)})")
+    if cell.gap_s is not None:
+        parts.append(f"gap {cell.gap_s:.1f} s")
+    counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
+    parts += [f"{count} {word}" for word, count in counts.items() if count]
+    return ", ".join(parts) or "no figures"
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f} s"
+
+
+def _range(spread: Spread) -> str:
+    low, high = ("never" if value is None else f"{value:.1f}" for value in (spread.low_s, spread.high_s))
+    return f"{low} to {high}"
+
+
+def text(card: Card) -> str:
+    """Return the card for a terminal of 80 columns: a line for each client and scenario."""
+    width = max((len(client) for client in card.clients), default=0)
+    lines = [card.about, "recovery: median (interval), from the fault until the client works as before", ""]
+    for scenario, cells in card.cells.items():
+        lines.append(scenario)
+        for cell in cells:
+            lines.append(f"  {SYMBOLS[cell.mark]} {cell.client:{width}}  {figures(cell)}"[:80])
+            if cell.reason:
+                lines.append(f"    {cell.reason}"[:80])
+    lines += [f"{scenario}: {why}" for scenario, why in card.missing.items()]
+    lines += ["", *(f"{client}: {card.marks(client)} scenarios without a remark" for client in card.clients)]
+    return "\n".join(lines)
+
+
+def markdown(card: Card) -> str:
+    """Return the card as a table for a README."""
+    rows = []
+    for scenario, cells in card.cells.items():
+        by_client = {cell.client: f"{SYMBOLS[cell.mark]} {figures(cell)}" for cell in cells}
+        rows.append([scenario.replace("-", " "), *(by_client.get(client, "") for client in card.clients)])
+    notes = "".join(f"\n* not run: {scenario}: {why}" for scenario, why in card.missing.items())
+    return f"{card.about}. Recovery: median (interval).\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
+
+
+def document(card: Card) -> dict[str, Any]:
+    """Return the content of ``audit.json``."""
+    cells = [asdict(cell) for cells in card.cells.values() for cell in cells]
+    return {"suite": SUITE, "about": card.about, "cells": cells, "runs": card.runs, "missing": card.missing}
+
+
+def badge(card: Card) -> str:
+    """Return an SVG badge with the number of scenarios that each client kept."""
+    label, value = "aftershock", "; ".join(f"{client} {card.marks(client)}" for client in card.clients) or "no runs"
+    marks = {cell.mark for cells in card.cells.values() for cell in cells}
+    colour = "#c62828" if "broken" in marks else "#b26a00" if marks & {"slow", "open"} or not marks else "#2e7d32"
+    left, right = 8 + 7 * len(label), 8 + 7 * len(value)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{label}: {value}"><rect width="{left}" height="20" fill="#444"/>'
+        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
+        '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{left / 2}" y="14">{label}</text><text x="{left + right / 2}" y="14">{value}</text></g></svg>\n'
+    )
+
+
+def write(card: Card, home: Path) -> Path:
+    """Write the card as JSON, page, Markdown and badge; return the page's path."""
+    whys = {name: load(find(f"audit/{name}")).data["why"] for name in card.cells}
+    write_whole(home / NAME, json.dumps(document(card), indent=1) + "\n")
+    write_whole(home / MARKDOWN, markdown(card))
+    write_whole(home / BADGE, badge(card))
+    return write_whole(home / PAGE, filled(PAGE, card=card, whys=whys, symbols=SYMBOLS, figures=figures))

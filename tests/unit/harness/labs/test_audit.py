@@ -1,0 +1,135 @@
+"""The audit: plans for any clients, what runs again, and the card in its four forms."""
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import AftershockError, ClusterError
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plans import find
+from aftershock.faults.timeline.compile import compile_checked
+from aftershock.harness.labs import audit as lab
+from aftershock.harness.labs.kip.trials import Planned
+from aftershock.harness.run.run import Job
+from aftershock.results.checks.check import Check
+from aftershock.results.evidence.manifest import manifest_of
+from aftershock.tests.unit.results.test_audit import GOOD, SLOW, run
+
+CLIENTS = lab.parse_clients(["java", "exec:./my_client --fast"], ["java:retry.backoff.ms=50"])
+JUDGED = lab.parse_clients(["java", "reference"], [])
+
+
+def job(planned: Planned) -> Job:
+    checked = load_plan(find(planned.plan), planned.settings)
+    return Job(None, checked, compile_checked(checked, 1), None, rehearse=False)
+
+
+@pytest.mark.parametrize("planned", lab.planned(CLIENTS, None), ids=lambda planned: planned.name)
+def test_each_scenario_takes_any_client(planned: Planned) -> None:
+    """The plan has the clients as its arms, with their settings, faults for each of them, and no warning."""
+    checked = load_plan(find(planned.plan), planned.settings)
+    assert () == tuple(checked.warnings)
+    (workload,) = checked.plan.workloads
+    assert ["java", "my_client"] == [*workload.arms]
+    assert ("./my_client", "--fast") == workload.arms["my_client"].command
+    assert 50 == int(workload.arms["java"].settings["retry.backoff.ms"])
+    assert checked.plan.blocks == lab.BLOCKS
+    assert len(checked.plan.why) > 80
+    if planned.name == "member-dies":
+        killed = [step.parameters["client"] for step in job(planned).timeline.steps if step.block == 1]
+        assert ["java member 2", "my_client member 2"] == killed
+        assert 6000 == workload.arms["my_client"].settings["session.timeout.ms"]
+    if planned.name == "coordinator-killed":
+        assert {"coordinator of readers-java"} == {step.parameters["broker"] for step in job(planned).timeline.steps}
+
+
+def test_one_cluster_serves_all_scenarios() -> None:
+    """Otherwise each scenario would launch a cluster of its own."""
+    specs = {str(job(planned).spec) for planned in lab.planned(CLIENTS, None)}
+    assert 1 == len(specs)
+
+
+@pytest.mark.parametrize(
+    ("clients", "settings", "message"),
+    [
+        (["kafka"], [], "--client kafka is unknown; name librdkafka, java, reference, or exec:PROGRAM"),
+        (["java", "exec:./java"], [], "another client is named java already"),
+        (["java"], ["jav:a=b"], r"--settings jav:a=b is not CLIENT:KEY=VALUE .*\(java\)"),
+        (["java"], ["java:a"], "is not CLIENT:KEY=VALUE"),
+    ],
+)
+def test_wrong_clients_are_refused(clients: list[str], settings: list[str], message: str) -> None:
+    with pytest.raises(AftershockError, match=message):
+        lab.parse_clients(clients, settings)
+
+
+def perform(home: Path, planned: Planned, *checks: Check) -> Path:
+    """Write a judged run of two clients, whose arms are java and other."""
+    made = run(home / f"run-{planned.name}", GOOD, *checks)
+    documents = {
+        "run": {**made.run.run, "schema_version": 1, "versions": {"kafka": "4.3.1"}},
+        "timeline": {**made.run.timeline, "schema_version": 1, "cluster": {}},
+        "analysis": {**made.run.analysis, "schema_version": 2},
+        "verdict": made.run.verdict.to_json(),
+    }
+    for name, document in documents.items():
+        (made.home / f"{name}.json").write_text(json.dumps(document))
+    for name in ("plan.yaml", "journal.jsonl"):
+        (made.home / name).write_text("")
+    (made.home / "manifest.json").write_text(json.dumps(manifest_of(made.home)))
+    return made.home
+
+
+def test_a_card(tmp_path: Path) -> None:
+    """A scenario whose cluster failed is missing, and runs again; the card's forms name what was slow."""
+    failing = {"half-open"}
+
+    def once(planned: Planned) -> Path:
+        if planned.name in failing:
+            raise ClusterError("node 1 exited")
+        checks = [replace(SLOW, id="slo/recovery-slow")] if planned.name == "leader-slow" else []
+        return perform(tmp_path, planned, *checks)
+
+    said: list[str] = []
+    lab.run_missing(tmp_path, JUDGED, None, 1, once, said.append, None)
+    card = lab.read_card(tmp_path, JUDGED, None, 1)
+    assert {"half-open": "it has not run"} == card.missing
+    assert ("10 of 11", "11 of 11", 1) == (card.marks("java"), card.marks("other"), card.exit_code)
+    failing.clear()
+    performed: list[str] = []
+    lab.run_missing(
+        tmp_path, JUDGED, None, 1, lambda planned: performed.append(planned.name) or once(planned), said.append, None
+    )
+    assert ["half-open"] == performed
+    page = lab.write(card := lab.read_card(tmp_path, JUDGED, None, 1), tmp_path)
+    terminal = lab.text(card)
+    assert all(len(line) <= 80 for line in terminal.splitlines())
+    assert "leader-slow\n  ! java   3.3 s (3.1 to 3.6), gap 6.0 s\n    recovery-slow: 7 s, limit 6 s" in terminal
+    assert "✓ other  3.3 s (3.1 to 3.6), 2 failed" in terminal
+    html = page.read_text()
+    assert "run-leader-slow/report.html" in html
+    assert "its throughput stays" in html
+    assert "| leader slow | ! 3.3 s" in (tmp_path / lab.MARKDOWN).read_text()
+    stored = json.loads((tmp_path / lab.NAME).read_text())
+    assert ("audit/1", 24, {}) == (stored["suite"], len(stored["cells"]), stored["missing"])
+    badge = ET.fromstring((tmp_path / lab.BADGE).read_text())  # noqa: S314 -- we wrote it ourselves
+    assert "aftershock: java 11 of 12; other 12 of 12" == badge.get("aria-label")
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    """2 as long as nothing is known, or a scenario is missing."""
+    assert 2 == lab.read_card(tmp_path, JUDGED, None, 1).exit_code
+    lab.run_missing(tmp_path, JUDGED, None, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
+    assert 0 == lab.read_card(tmp_path, JUDGED, None, 1).exit_code
+
+
+def test_a_budget_leaves_scenarios_out_by_name(tmp_path: Path) -> None:
+    runs, said = lab.planned(JUDGED, None), list[str]()
+    budget_s = runs[0].takes_s + runs[1].takes_s + 1
+    lab.run_missing(tmp_path, JUDGED, None, 1, lambda planned: perform(tmp_path, planned), said.append, budget_s)
+    assert any(line.startswith("2 of them fit into the budget; left for later: leader-frozen, ") for line in said)
+    with pytest.raises(AftershockError, match=r"too small for six .* the shortest takes \d+ s"):
+        lab.require_budget(JUDGED, None, 30)

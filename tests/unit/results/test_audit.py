@@ -1,0 +1,114 @@
+"""Cells of a report card: marks from checks, figures from stored measurements."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.results.audit import Cell, Spread, cells_of, spread
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.compare.blocks import Block
+from aftershock.results.trials.part import Part
+from aftershock.tests.unit.results.trials.on_disk import part as part_on_disk
+
+S = 1_000_000
+STEPS = [{"id": f"crash-{n}", "entry": "crash", "block": n} for n in range(1, 7)]
+GOOD = Check("integrity/lost", "integrity", "arm=java produce", Status.PASS, 9, 1, "records", "none", 0.0, arm="java")
+
+
+def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: int = 0) -> Part:
+    """Return a run of two clients: java needs 3.1 s to 3.6 s after each crash, other as many, and twice never."""
+    rows = [
+        {"op": "produce", "workload": "orders", "arm": arm, "producer_id": 0, "seq": n, "status": status}
+        for arm in ("java", "other")
+        for n, status in enumerate(["ok"] * 8 + (["failed"] * 2 if arm == "other" else []))
+    ]
+    made = part_on_disk(home, outcomes=rows, checks=checks)
+    series = {"metric": "produce.latency", "client": "orders/java"}
+    analysis = {
+        "recoveries": [
+            {"fault": f"crash-{n}", "client": f"orders/{arm}", "n": 9, "observed_us": 9 * S}
+            | {"recovered_us": None if arm == "other" and n <= never else round((3 + n / 10) * S)}
+            for arm in ("java", "other")
+            for n in range(1, 7)
+        ],
+        "cuts": [
+            {"metric": "produce.gap", "window": "run", "each": "block", "client": "orders/java"}
+            | {"slices": [{"subject": f"block={n}", "n": 9, "slowest_us": n * S} for n in range(1, 7)]}
+        ],
+        "distributions": [
+            {**series, "window": window, "n": 400, "at": {"0.95": p95}}
+            for window, p95 in (("steady", 10), ("fault", 35))
+        ],
+        "gaps": [],
+    }
+    workload = {"name": "orders", "produce": {"topic": "orders"}, "arms": {"java": {}, "other": {}}}
+    timeline = {"workloads": [workload], "steps": steps}
+    return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))
+
+
+def cell(part: Part, client: str = "java") -> Cell:
+    (found,) = (found for found in cells_of("leader-crashes", part) if found.client == client)
+    return found
+
+
+def test_the_figures_of_a_client(tmp_path: Path) -> None:
+    made = cell(run(tmp_path / "run", GOOD))
+    assert ("kept", "") == (made.mark, made.reason)
+    assert Spread(pytest.approx(3.35), 3.1, 3.6, 6) == made.recovery
+    assert (6.0, 0, 0, 0, 3.5) == (made.gap_s, made.failed, made.duplicates, made.lost, made.slowdown)
+    other = cell(run(tmp_path / "other", GOOD), "other")
+    assert (2, None) == (other.failed, other.slowdown)
+
+
+FAIL, OPEN = Status.FAIL, Status.INCONCLUSIVE
+SLOW = Check("slo/recovery-crash", "slo", "arm=java", FAIL, 6, 1, "s", "late", 7.0, 6.0, arm="java", gate=False)
+
+
+@pytest.mark.parametrize(
+    ("checks", "mark", "reason"),
+    [
+        ([], "kept", ""),
+        ([SLOW], "slow", "recovery-crash: 7 s, limit 6 s"),
+        (
+            [SLOW, replace(GOOD, status=FAIL, observed=2.0, why="2 of 9 records")],
+            "broken",
+            "integrity/lost: 2 of 9 records",
+        ),
+        ([replace(GOOD, status=FAIL, arm="other")], "kept", ""),
+        ([replace(SLOW, status=OPEN, why="few records")], "open", "slo/recovery-crash: few records"),
+        ([Check("harness/generator", "harness", "run", OPEN, 0, 1, "", "late")], "open", "harness/generator: late"),
+        (
+            [Check("witness/crash-3", "witness", "fault=crash-3", OPEN, 0, 1, "", "not seen")],
+            "open",
+            "5 of at least 6 blocks took effect",
+        ),
+    ],
+)
+def test_marks_come_from_the_clients_own_checks(tmp_path: Path, checks: list[Check], mark: str, reason: str) -> None:
+    """The worst mark counts; a broken promise is named even if the client was slow too."""
+    made = cell(run(tmp_path / "run", GOOD, *checks))
+    assert (mark, True) == (made.mark, reason in made.reason)
+    assert bool(reason) == bool(made.reason)
+
+
+def test_a_client_that_never_recovers(tmp_path: Path) -> None:
+    """The median of six with two that never came is known, the end of its interval is not."""
+    made = cell(run(tmp_path / "run", never=2), "other")
+    assert Spread(pytest.approx(3.55), 3.3, None, 6) == made.recovery
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([], Spread(None, None, None, 0)),
+        ([5], Spread(5, 5, 5, 1)),
+        ([1, 2, 3, 4, 5, 6], Spread(3.5, 1, 6, 6)),
+        (list(range(1, 13)), Spread(6.5, 3, 10, 12)),
+        ([1, None, None], Spread(None, 1, None, 3)),
+    ],
+)
+def test_intervals_of_medians(seconds: list[float | None], expected: Spread) -> None:
+    """Order statistics: of 12 values, the third and the tenth enclose the median with 96 % (Conover, table A3)."""
+    assert expected == spread([Block(None if value is None else value * S, 1) for value in seconds])
