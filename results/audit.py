@@ -120,8 +120,9 @@ def spread(blocks: Iterable[Block]) -> Spread:
     outside = 0  # values at each end outside the interval
     while 2 * bdtr(outside, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
         outside += 1
-    low, high = values[max(outside - 1, 0)], values[count - max(outside, 1)]
-    return Spread(*(None if value == float("inf") else value for value in (middle, low, high)), count)
+    ends = middle, values[max(outside - 1, 0)], values[count - max(outside, 1)]
+    median, low, high = (None if value == float("inf") else value for value in ends)
+    return Spread(median, low, high, count)
 
 
 def _p95(part: Part, client: str, window: str) -> float | None:
