@@ -14,6 +14,7 @@ from aftershock.errors import ClusterError, EvidenceError, FaultError, WorkloadE
 from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.evidence.stored import read_judged_run
 
 SEED = 1
 SCHEMA_VERSION = 1
@@ -41,6 +42,11 @@ class Measurement:
             return None
         return stored.run if (home / stored.run / "verdict.json").is_file() else None
 
+    def trusted(self, planned: Planned, home: Path) -> bool:
+        """Return whether the run of a plan is finished, and can be trusted: all checks of the harness passed."""
+        run = self.finished(planned, home)
+        return run is not None and read_judged_run(home / run).doubt() is None
+
 
 def read(path: Path, seed: int = SEED) -> Measurement:
     """Return the record of a measurement; raise EvidenceError for a damaged file."""
@@ -66,7 +72,7 @@ def run_missing(
     log: Callable[[str], None],
     budget_s: float | None = None,
 ) -> None:
-    """Run what has no stored run beside the record ``path`` and fits ``budget_s``, if given, in the order of ``runs``.
+    """Run what has no trusted run beside the record ``path`` and fits ``budget_s``, if given, in the order of ``runs``.
 
     A run whose cluster, fault or client failed is left out, with its reason in the log.
     """
@@ -75,7 +81,7 @@ def run_missing(
     measurement = read(path, seed)
     if measurement.seed != seed:
         measurement = Measurement(seed)
-    missing = [planned for planned in runs if not measurement.finished(planned, home)]
+    missing = [planned for planned in runs if not measurement.trusted(planned, home)]
     log(f"{len(missing)} of {len(runs)} runs are missing, about {sum(run.takes_s for run in missing) / 60:.0f} min")
     if budget_s is not None:
         ends_s = accumulate(planned.takes_s for planned in missing)

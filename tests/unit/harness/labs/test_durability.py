@@ -8,6 +8,7 @@ import pytest
 from aftershock.errors import AftershockError, ClusterError, EvidenceError
 from aftershock.harness.labs import durability as lab
 from aftershock.harness.run.run import Request
+from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.tests.unit.results.test_durability import run
 
@@ -46,7 +47,7 @@ def perform(request: Request, lost: tuple[int, ...] = ()) -> Path:
 
 
 def test_only_what_is_missing_runs(tmp_path: Path) -> None:
-    """A run is repeated if it failed or the seed is another one."""
+    """A run is repeated if it failed, can't be trusted, or the seed is another one."""
     performed, said = list[Request](), list[str]()
 
     def fails_once(request: Request) -> Path:
@@ -61,8 +62,13 @@ def test_only_what_is_missing_runs(tmp_path: Path) -> None:
     assert {lab.RUNS[1].name: "it has not run"} == lab.read_result(home).doubts
     lab.run_missing(tmp_path, 1, "aftershock durability", fails_once, said.append)
     assert len(lab.RUNS) + 1 == len(performed)
+    verdict = home / "run-0" / "verdict.json"
+    late = Check("harness/generator", "harness", "run", Status.INCONCLUSIVE, 0, 1, "", "late").to_json()
+    verdict.write_text(json.dumps(json.loads(verdict.read_text()) | {"checks": [late]}))
+    lab.run_missing(tmp_path, 1, "aftershock durability", fails_once, said.append)
+    assert len(lab.RUNS) + 2 == len(performed)
     lab.run_missing(tmp_path, 2, "aftershock durability", fails_once, said.append)
-    assert 2 * len(lab.RUNS) + 1 == len(performed)
+    assert 2 * len(lab.RUNS) + 2 == len(performed)
 
 
 @pytest.mark.parametrize(
