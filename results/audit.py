@@ -117,11 +117,11 @@ def spread(blocks: Iterable[Block]) -> Spread:
     if not count:
         return Spread(None, None, None, 0)
     middle = (values[(count - 1) // 2] + values[count // 2]) / 2
-    outside = 0  # values at each end outside the interval
-    while 2 * bdtr(outside, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
-        outside += 1
-    ends = middle, values[max(outside - 1, 0)], values[count - max(outside, 1)]
-    median, low, high = (None if value == float("inf") else value for value in ends)
+    rank = 1  # of the interval's ends, counted from the smallest and from the largest value
+    while 2 * bdtr(rank, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
+        rank += 1
+    figures = middle, values[rank - 1], values[count - rank]
+    median, low, high = (None if value == float("inf") else value for value in figures)
     return Spread(median, low, high, count)
 
 

@@ -266,18 +266,20 @@ def audit(
     from aftershock.harness.labs import audit as lab
     from aftershock.harness.labs.conformance import refuse_nonconforming
     from aftershock.harness.labs.kip.trials import Planned
+    from aftershock.harness.labs.measurement import run_missing
     from aftershock.harness.labs.warm_cluster import warm_cluster
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import prepare
 
     clients = lab.parse_clients(client, settings or ())
     limit_s, home = budget_s(budget) if budget else None, out / "audit"
-    lab.require_budget(clients, against, limit_s)
+    runs = lab.planned(clients, against)
+    lab.require_budget(runs, limit_s)
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
-    for audited in clients:
-        if command := audited.arm.get("command"):
-            refuse_nonconforming(audited.name, command, against, progress.log)
+    for name, arm in clients.items():
+        if command := arm.get("command"):
+            refuse_nonconforming(name, command, against, progress.log)
     with warm_cluster("audit", home, spark, progress, console, reports=True) as run_plan:
 
         def perform(planned: Planned) -> Path:
@@ -285,8 +287,8 @@ def audit(
             job = prepare(plan, planned.settings, seed, progress.log, kafka=planned.kafka, allow_exec=True)
             return run_plan(job)[0]
 
-        lab.run_missing(home, clients, against, seed, perform, progress.log, limit_s)
-    card = lab.read_card(home, clients, against, seed)
+        run_missing(home / lab.RUNS_NAME, runs, seed, perform, progress.log, limit_s)
+    card = lab.read_card(home, runs, seed)
     progress.log(f"report card: {lab.write(card, home)}")
     print(json.dumps(lab.document(card), indent=1) if as_json else lab.text(card))
     return card.exit_code

@@ -7,10 +7,10 @@ warm cluster serves them all. ``audit.json`` holds the card; the runs beside it 
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
@@ -49,15 +49,11 @@ _EXEC = "exec:"
 _GROUP = "readers"
 
 
-@dataclass(frozen=True)
-class Audited:
-    """A client under audit: the name of its arm, and the arm itself as a plan has it."""
-
-    name: str
-    arm: Mapping[str, Any] = field(default_factory=dict)
+Clients: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Clients under audit: the arms of a plan, by name."""
 
 
-def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> tuple[Audited, ...]:
+def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
     """Return the clients of ``--client`` with their ``--settings`` (``CLIENT:KEY=VALUE``).
 
     Raises AftershockError for an unknown client, a client named twice, or settings of a client that is not audited.
@@ -79,10 +75,10 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> tuple[Audite
                 f"--settings {text} is not CLIENT:KEY=VALUE with one of the audited clients ({', '.join(arms)})"
             )
         arms[name].setdefault("settings", {})[key] = value
-    return tuple(Audited(name, arm) for name, arm in arms.items())
+    return arms
 
 
-def planned(clients: Sequence[Audited], kafka: str | None) -> tuple[Planned, ...]:
+def planned(clients: Clients, kafka: str | None) -> tuple[Planned, ...]:
     """Return the run of each scenario, with the clients as the arms of its plan."""
     runs = []
     for name in SCENARIOS:
@@ -92,44 +88,28 @@ def planned(clients: Sequence[Audited], kafka: str | None) -> tuple[Planned, ...
     return tuple(runs)
 
 
-def _changes(scenario: str, clients: Sequence[Audited]) -> tuple[str, ...]:
+def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
     """Return changes of a scenario's plan that replace its arms; they keep the settings of the plan's first arm."""
     (workload,) = load(find(f"audit/{scenario}")).data["workloads"]
     common = dict(next(iter(workload["arms"].values())).get("settings") or {})
-    arms = {}
-    for client in clients:
-        settings = {**common, **client.arm.get("settings", {})}
-        arms[client.name] = {**client.arm, "settings": settings} if settings else client.arm
+    arms = {name: {**arm, "settings": {**common, **arm.get("settings", {})}} for name, arm in clients.items()}
     changes = [f"workloads.orders.arms={json.dumps(arms)}"]
     if scenario == "coordinator-killed":  # all groups have one coordinator
-        changes.append(f"faults.crash.broker=coordinator of {_GROUP}-{clients[0].name}")
+        changes.append(f"faults.crash.broker=coordinator of {_GROUP}-{next(iter(clients))}")
     if scenario == "member-dies":
         kill = {"kind": "kill_client", "for": "5s", "op": "consume"}
-        faults = [{"id": f"dead-{client.name}", **kill, "client": f"{client.name} member 2"} for client in clients]
+        faults = [{"id": f"dead-{name}", **kill, "client": f"{name} member 2"} for name in clients]
         changes.append(f"faults.0={json.dumps({'at': '0s', 'together': faults})}")
     return tuple(changes)
 
 
-def require_budget(clients: Sequence[Audited], kafka: str | None, budget_s: float | None) -> None:
+def require_budget(runs: Sequence[Planned], budget_s: float | None) -> None:
     """Raise AftershockError if not even the shortest scenario fits the budget."""
-    shortest_s = min(run.takes_s for run in planned(clients, kafka))
+    shortest_s = min(run.takes_s for run in runs)
     if budget_s is not None and budget_s < shortest_s:
         raise AftershockError(
             f"--budget is too small for six repetitions of any scenario; the shortest takes {shortest_s:.0f} s"
         )
-
-
-def run_missing(
-    home: Path,
-    clients: Sequence[Audited],
-    kafka: str | None,
-    seed: int,
-    perform: Callable[[Planned], Path],
-    log: Callable[[str], None],
-    budget_s: float | None,
-) -> None:
-    """Run the scenarios that have no stored run and fit the budget."""
-    measurement.run_missing(home / RUNS_NAME, planned(clients, kafka), seed, perform, log, budget_s)
 
 
 @dataclass(frozen=True)
@@ -142,26 +122,30 @@ class Card:
     about: str
 
     @property
+    def all_cells(self) -> list[Cell]:
+        return [cell for cells in self.cells.values() for cell in cells]
+
+    @property
     def clients(self) -> list[str]:
-        return list(dict.fromkeys(cell.client for cells in self.cells.values() for cell in cells))
+        return list(dict.fromkeys(cell.client for cell in self.all_cells))
 
     def marks(self, client: str) -> str:
         """Return how many scenarios a client kept, as ``11 of 12``."""
-        own = [cell for cells in self.cells.values() for cell in cells if cell.client == client]
+        own = [cell for cell in self.all_cells if cell.client == client]
         return f"{sum(cell.mark == 'kept' for cell in own)} of {len(own)}"
 
     @property
     def exit_code(self) -> int:
         """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open."""
-        marks = {cell.mark for cells in self.cells.values() for cell in cells}
+        marks = {cell.mark for cell in self.all_cells}
         return 1 if marks & {"broken", "slow"} else 2 if self.missing or "open" in marks or not marks else 0
 
 
-def read_card(home: Path, clients: Sequence[Audited], kafka: str | None, seed: int) -> Card:
+def read_card(home: Path, planned_runs: Sequence[Planned], seed: int) -> Card:
     """Compute the card from the stored runs below ``home``. Raises EvidenceError for a damaged run."""
     record = measurement.read(home / RUNS_NAME, seed)
     cells, missing, runs, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
-    for run in planned(clients, kafka):
+    for run in planned_runs:
         stored = record.finished(run, home)
         if stored is None:
             missing[run.name] = "it has not run"
@@ -221,14 +205,14 @@ def markdown(card: Card) -> str:
 
 def document(card: Card) -> dict[str, Any]:
     """Return the content of ``audit.json``."""
-    cells = [asdict(cell) for cells in card.cells.values() for cell in cells]
+    cells = [asdict(cell) for cell in card.all_cells]
     return {"suite": SUITE, "about": card.about, "cells": cells, "runs": card.runs, "missing": card.missing}
 
 
 def badge(card: Card) -> str:
     """Return an SVG badge with the number of scenarios that each client kept."""
     label, value = "aftershock", "; ".join(f"{client} {card.marks(client)}" for client in card.clients) or "no runs"
-    marks = {cell.mark for cells in card.cells.values() for cell in cells}
+    marks = {cell.mark for cell in card.all_cells}
     colour = "#c62828" if "broken" in marks else "#b26a00" if marks & {"slow", "open"} or not marks else "#2e7d32"
     left, right = 8 + 7 * len(label), 8 + 7 * len(value)
     return (

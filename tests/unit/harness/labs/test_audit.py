@@ -13,13 +13,14 @@ from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.labs import audit as lab
 from aftershock.harness.labs.kip.trials import Planned
+from aftershock.harness.labs.measurement import run_missing
 from aftershock.harness.run.run import Job
 from aftershock.results.checks.check import Check
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.tests.unit.results.test_audit import GOOD, SLOW, run
 
 CLIENTS = lab.parse_clients(["java", "exec:./my_client --fast"], ["java:retry.backoff.ms=50"])
-JUDGED = lab.parse_clients(["java", "reference"], [])
+JUDGED = lab.planned(lab.parse_clients(["java", "reference"], []), None)
 
 
 def job(planned: Planned) -> Job:
@@ -94,17 +95,20 @@ def test_a_card(tmp_path: Path) -> None:
         return perform(tmp_path, planned, *checks)
 
     said: list[str] = []
-    lab.run_missing(tmp_path, JUDGED, None, 1, once, said.append, None)
-    card = lab.read_card(tmp_path, JUDGED, None, 1)
+    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, once, said.append, None)
+    card = lab.read_card(tmp_path, JUDGED, 1)
     assert {"half-open": "it has not run"} == card.missing
     assert ("10 of 11", "11 of 11", 1) == (card.marks("java"), card.marks("other"), card.exit_code)
     failing.clear()
     performed: list[str] = []
-    lab.run_missing(
-        tmp_path, JUDGED, None, 1, lambda planned: performed.append(planned.name) or once(planned), said.append, None
-    )
+
+    def again(planned: Planned) -> Path:
+        performed.append(planned.name)
+        return once(planned)
+
+    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, again, said.append, None)
     assert ["half-open"] == performed
-    page = lab.write(card := lab.read_card(tmp_path, JUDGED, None, 1), tmp_path)
+    page = lab.write(card := lab.read_card(tmp_path, JUDGED, 1), tmp_path)
     terminal = lab.text(card)
     assert all(len(line) <= 80 for line in terminal.splitlines())
     assert "leader-slow\n  ! java   3.3 s (3.1 to 3.6), gap 6.0 s\n    recovery-slow: 7 s, limit 6 s" in terminal
@@ -121,15 +125,15 @@ def test_a_card(tmp_path: Path) -> None:
 
 def test_exit_codes(tmp_path: Path) -> None:
     """2 as long as nothing is known, or a scenario is missing."""
-    assert 2 == lab.read_card(tmp_path, JUDGED, None, 1).exit_code
-    lab.run_missing(tmp_path, JUDGED, None, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
-    assert 0 == lab.read_card(tmp_path, JUDGED, None, 1).exit_code
+    assert 2 == lab.read_card(tmp_path, JUDGED, 1).exit_code
+    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
+    assert 0 == lab.read_card(tmp_path, JUDGED, 1).exit_code
 
 
 def test_a_budget_leaves_scenarios_out_by_name(tmp_path: Path) -> None:
-    runs, said = lab.planned(JUDGED, None), list[str]()
-    budget_s = runs[0].takes_s + runs[1].takes_s + 1
-    lab.run_missing(tmp_path, JUDGED, None, 1, lambda planned: perform(tmp_path, planned), said.append, budget_s)
+    said = list[str]()
+    budget_s = JUDGED[0].takes_s + JUDGED[1].takes_s + 1
+    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), said.append, budget_s)
     assert any(line.startswith("2 of them fit into the budget; left for later: leader-frozen, ") for line in said)
     with pytest.raises(AftershockError, match=r"too small for six .* the shortest takes \d+ s"):
-        lab.require_budget(JUDGED, None, 30)
+        lab.require_budget(JUDGED, 30)
