@@ -19,6 +19,12 @@ RunOption = Annotated[
     str | None, typer.Option("--run", metavar="ID", help="Run id of the kept cluster, needed if several are kept.")
 ]
 SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
+RunsSeedOption = Annotated[
+    int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
+]
+BudgetOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Time budget, for example 20m; what does not fit can run later.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -19,7 +19,16 @@ from typing import Annotated
 import typer
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cli.options import AllowExecOption, JsonOption, OutOption, RunArgument, SparkOption, budget_s
+from aftershock.harness.cli.options import (
+    AllowExecOption,
+    BudgetOption,
+    JsonOption,
+    OutOption,
+    RunArgument,
+    RunsSeedOption,
+    SparkOption,
+    budget_s,
+)
 
 
 def explore(
@@ -138,9 +147,7 @@ def kip(
             help="Time budget, for example 30m; it selects claims, never fewer units. Default for `all`: 60m.",
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
-    ] = 1,
+    seed: RunsSeedOption = 1,
     out: OutOption = Path("runs"),
     source: Annotated[
         Path | None,
@@ -202,12 +209,8 @@ def kip(
 
 
 def durability(
-    budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time budget, for example 20m; what does not fit can run later.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
-    ] = 1,
+    budget: BudgetOption = None,
+    seed: RunsSeedOption = 1,
     out: OutOption = Path("runs"),
     source: Annotated[
         Path | None, typer.Option("--from", metavar="DIR", help="Read the stored evidence in DIR; run nothing.")
@@ -249,12 +252,8 @@ def audit(
         typer.Option(metavar="CLIENT:KEY=VALUE", help="A setting of one of the clients; repeatable."),
     ] = None,
     against: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version of the brokers.")] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time budget, for example 20m; what does not fit can run later.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
-    ] = 1,
+    budget: BudgetOption = None,
+    seed: RunsSeedOption = 1,
     out: OutOption = Path("runs"),
     as_json: JsonOption = False,
     spark: SparkOption = None,
