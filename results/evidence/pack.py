@@ -53,17 +53,17 @@ def pack(home: Path, target: Path) -> int:
     own = read_object(home / manifest.NAME)
     names = [name for name in manifest.names_in(str(home / manifest.NAME), own) if (home / name).exists()]
     files = {name: _anonymous_file(home / name, hosts) for name in names}
-    digests = {name: {"bytes": len(content), "sha256": sha256(content).hexdigest()} for name, content in files.items()}
+    digests = _digests(files)
     again: dict[str, Any] = {"schema_version": manifest.SCHEMA_VERSION, "files": names}
     if "digests" in own:
         again |= {"digests": digests, "packed_from": own["digests"]}
-    files[manifest.NAME] = _json(again)
-    files |= {name: _anonymous_file(home / name, hosts) for name in _JUDGED if (home / name).exists()}
-    index = {name: {"bytes": len(content), "sha256": sha256(content).hexdigest()} for name, content in files.items()}
-    files = {_INDEX: _json({"schema_version": SCHEMA_VERSION, "run_id": run["run_id"], "files": index}), **files}
+    added = {manifest.NAME: _json(again)}
+    added |= {name: _anonymous_file(home / name, hosts) for name in _JUDGED if (home / name).exists()}
+    index = {"schema_version": SCHEMA_VERSION, "run_id": run["run_id"], "files": digests | _digests(added)}
+    files = {_INDEX: _json(index), **files, **added}
     draft = target.with_name(f".{target.name}.inprogress")
     try:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with zipfile.ZipFile(draft, "w") as archive:
             for name, content in files.items():
                 archive.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED, 9)
         draft.replace(target)
@@ -91,7 +91,7 @@ def unpack(path: Path, out: Path) -> Path:
             _refuse_changes(path, expected, members)
             home = out / f"{run_id}.pack"
             if home.exists():
-                if _packed_index(home) == index:
+                if (home / _INDEX).is_file() and read_object(home / _INDEX) == index:
                     return home
                 raise EvidenceError(f"{home}: holds another run than {path}; remove the folder, or give another --out")
             out.mkdir(parents=True, exist_ok=True)
@@ -124,8 +124,8 @@ def _changed(path: Path, name: str) -> EvidenceError:
     return EvidenceError(f"{path}: {name} was changed after packing (its digest differs); get the pack again")
 
 
-def _packed_index(home: Path) -> dict[str, Any] | None:
-    return read_object(home / _INDEX) if (home / _INDEX).is_file() else None
+def _digests(files: Mapping[str, bytes]) -> dict[str, Any]:
+    return {name: {"bytes": len(content), "sha256": sha256(content).hexdigest()} for name, content in files.items()}
 
 
 def _json(value: Any) -> bytes:
