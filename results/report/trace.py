@@ -7,7 +7,7 @@ nothing.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,10 @@ def trace_of(home: Path) -> Span:
         for row in read_json(home / "phases.json")
         if not row["fault"]
     )
-    faults = tuple(_faults(list(read_lines(home / "journal.jsonl")), origin_us, marks["load_end_us"]))
+    journal: dict[str, list[dict[str, Any]]] = {}
+    for line in read_lines(home / "journal.jsonl"):
+        journal.setdefault(line["fault"], []).append(line)
+    faults = tuple(_fault(fault, lines, origin_us, marks["load_end_us"]) for fault, lines in journal.items())
     attributes: dict[str, str | int | float | bool] = {"run_id": run["run_id"], "plan": run["plan"]}
     attributes |= {"seed": run["seed"], "kafka": str((run.get("versions") or {}).get("kafka", ""))}
     error = ""
@@ -59,30 +62,27 @@ def trace_of(home: Path) -> Span:
     return Span(f"run {run['plan']}", origin_us, end_us, attributes, (*phases, *faults), error)
 
 
-def _faults(journal: list[dict[str, Any]], origin_us: int, load_end_us: int) -> Iterator[Span]:
-    """Yield a span for each fault that was intended; one that was never healed ends with the load."""
-    for fault in dict.fromkeys(line["fault"] for line in journal):
-        lines = [line for line in journal if line["fault"] == fault]
-        first = {line["state"]: line for line in reversed(lines)}
-        times_us = {state: origin_us + line["t_us"] for state, line in first.items()}
-        start_us = min(times_us.values())
-        end_us = times_us.get("healed", times_us.get("failed", origin_us + load_end_us))
-        children = []
-        if "injected" in times_us:
-            children.append(Span("inject", start_us, times_us["injected"], {}))
-        for line in lines:
-            if witness := line.get("witness"):
-                at_us = origin_us + line["t_us"]
-                error = "" if witness["ok"] else "the fault did not take effect"
-                children.append(Span("witness", at_us, at_us, witness, error=error))
-        if {"healing", "healed"} <= times_us.keys():
-            children.append(Span("heal", times_us["healing"], times_us["healed"], {}))
-        last = first.get("injected") or lines[0]
-        targets = {name: json.dumps(value) for name, value in (last.get("targets") or {}).items() if value}
-        error = str(first["failed"].get("why") or "not injected") if "failed" in first else ""
-        yield Span(
-            f"fault {fault}", start_us, end_us, {"kind": str(last.get("kind", "")), **targets}, tuple(children), error
-        )
+def _fault(fault: str, lines: Sequence[Mapping[str, Any]], origin_us: int, load_end_us: int) -> Span:
+    """Return the span of a fault from its lines of the journal; a fault that was never healed ends with the load."""
+    first = {line["state"]: line for line in reversed(lines)}
+    times_us = {state: origin_us + line["t_us"] for state, line in first.items()}
+    start_us = min(times_us.values())
+    end_us = times_us.get("healed", times_us.get("failed", origin_us + load_end_us))
+    children = []
+    if "injected" in times_us:
+        children.append(Span("inject", start_us, times_us["injected"], {}))
+    for line in lines:
+        if witness := line.get("witness"):
+            at_us = origin_us + line["t_us"]
+            error = "" if witness["ok"] else "the fault did not take effect"
+            children.append(Span("witness", at_us, at_us, witness, error=error))
+    if {"healing", "healed"} <= times_us.keys():
+        children.append(Span("heal", times_us["healing"], times_us["healed"], {}))
+    resolved = first.get("injected") or lines[0]
+    targets = {name: json.dumps(value) for name, value in (resolved.get("targets") or {}).items() if value}
+    attributes = {"kind": str(resolved.get("kind", "")), **targets}
+    error = str(first["failed"].get("why") or "not injected") if "failed" in first else ""
+    return Span(f"fault {fault}", start_us, end_us, attributes, tuple(children), error)
 
 
 def export_trace(root: Span, endpoint: str) -> None:

@@ -1,8 +1,8 @@
 """The verdict in three text formats (terminal summary, JUnit XML, and GitHub workflow commands).
 
 The terminal summary has the verdict's sentence first, then the problems, a short table, and at the end the findings,
-which are violated SLOs that are only reported. The summary has at most 80
-columns and no colours, so that the text can be piped.
+which are violated SLOs that are only reported. The summary has at most 80 columns and no colours, so that the text can
+be piped.
 
 In JUnit XML (``junit.xml``) each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
 ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate=report`` is never a
@@ -31,8 +31,8 @@ _COLUMNS = (12, 11, 11, 43)
 
 
 def summary(verdict: Verdict) -> str:
-    watched = [check for check in verdict.checks if not check.gate and check.status is Status.FAIL]
-    troubled = [check for check in problems(verdict) if check not in watched]
+    watched = [check for check in verdict.checks if _is_finding(check)]
+    troubled = [check for check in problems(verdict) if not _is_finding(check)]
     blocks = [
         fill(sentence(verdict), WIDTH),
         _provisional(verdict),
@@ -87,6 +87,10 @@ def _attention(check: Check) -> str:
     texts = [check.why, f"records: {samples}{more}" if samples else "", f"next: {check.next}" if check.next else ""]
     indented = [fill(printable(text), WIDTH, initial_indent="  ", subsequent_indent="  ") for text in texts if text]
     return "\n".join([head, *indented])
+
+
+def _is_finding(check: Check) -> bool:
+    return not check.gate and check.status is Status.FAIL
 
 
 def _finding(check: Check) -> str:
