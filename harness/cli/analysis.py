@@ -1,4 +1,4 @@
-"""Commands that read judged runs: ``report``, ``explain``, ``compare``, ``trend``, ``sql``, and ``runs archive|pack``.
+"""Commands that read judged runs, among them ``runs archive``, ``runs pack`` and ``runs export``.
 
 The commands ``report`` and ``explain`` read stored results and don't start Spark. The exit code of ``compare`` and
 ``trend`` is 0 for improved, equivalent or steady, 1 for regressed, 2 for inconclusive, and 3 for an error.

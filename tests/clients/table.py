@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
-from aftershock.harness.labs.conformance import leased_cluster
+from aftershock.harness.labs.conformance import PATIENCE_S, leased_cluster
 from aftershock.results.evidence.files import write_whole
 from aftershock.tests.clients.build import CLIENTS, Client, Missing
 from aftershock.workloads.adapters.conformance.bench import Bench, Cluster
@@ -17,7 +17,6 @@ from aftershock.workloads.adapters.conformance.checks import CHECKS, Result, exa
 
 PAGE = Path(__file__).parents[2] / "docs" / "CLIENTS.md"
 BEGIN, END = "<!-- conformance table: begin -->", "<!-- conformance table: end -->"
-PATIENCE_S = 30.0
 
 
 def row(client: Client, results: list[Result]) -> str:
