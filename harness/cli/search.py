@@ -245,7 +245,9 @@ def durability(
 def audit(
     client: Annotated[
         list[str],
-        typer.Option("--client", metavar="NAME", help="librdkafka, java, reference, or exec:PROGRAM; repeatable."),
+        typer.Option(
+            "--client", metavar="[NAME=]CLIENT", help="librdkafka, java, reference, or exec:PROGRAM; repeatable."
+        ),
     ],
     settings: Annotated[
         list[str] | None,

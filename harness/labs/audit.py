@@ -6,6 +6,7 @@ warm cluster serves them all. ``audit.json`` holds the card; the runs beside it 
 """
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -54,19 +55,24 @@ Clients: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
-    """Return the clients of ``--client`` with their ``--settings`` (``CLIENT:KEY=VALUE``).
+    """Return the clients of ``--client`` (``[NAME=]CLIENT``) with their ``--settings`` (``CLIENT:KEY=VALUE``).
 
-    Raises AftershockError for an unknown client, a client named twice, or settings of a client that is not audited.
+    The name of a client is by default the client itself, or the name of its program without suffix. Raises
+    AftershockError for an unknown client, a client named twice, or settings of a client that is not audited.
     """
     arms: dict[str, dict[str, Any]] = {}
     for text in texts:
-        program = shlex.split(text.removeprefix(_EXEC)) if text.startswith(_EXEC) else []
-        if not program and text not in _CLIENTS:
+        named = re.fullmatch(r"([a-z][a-z0-9_-]*)=(.+)", text)
+        client = named[2] if named else text
+        program = shlex.split(client.removeprefix(_EXEC)) if client.startswith(_EXEC) else []
+        if not program and client not in _CLIENTS:
             raise AftershockError(f"--client {text} is unknown; name {', '.join(_CLIENTS)}, or exec:PROGRAM")
-        name = Path(program[0]).stem if program else text
+        name = named[1] if named else Path(program[0]).stem if program else client
         if name in arms:
-            raise AftershockError(f"--client {text}: another client is named {name} already; name each client once")
-        arms[name] = {"client": "exec", "command": program} if program else {"client": _CLIENTS[text]}
+            raise AftershockError(
+                f"--client {text}: another client is named {name} already; give each a name of its own: NAME={client}"
+            )
+        arms[name] = {"client": "exec", "command": program} if program else {"client": _CLIENTS[client]}
     for text in settings:
         name, _, setting = text.partition(":")
         key, separator, value = setting.partition("=")

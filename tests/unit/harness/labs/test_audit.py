@@ -57,7 +57,7 @@ def test_one_cluster_serves_all_scenarios() -> None:
     ("clients", "settings", "message"),
     [
         (["kafka"], [], "--client kafka is unknown; name librdkafka, java, reference, or exec:PROGRAM"),
-        (["java", "exec:./java"], [], "another client is named java already"),
+        (["java", "exec:./java"], [], "another client is named java already; .* NAME=exec:./java"),
         (["java"], ["jav:a=b"], r"--settings jav:a=b is not CLIENT:KEY=VALUE .*\(java\)"),
         (["java"], ["java:a"], "is not CLIENT:KEY=VALUE"),
     ],
@@ -65,6 +65,13 @@ def test_one_cluster_serves_all_scenarios() -> None:
 def test_wrong_clients_are_refused(clients: list[str], settings: list[str], message: str) -> None:
     with pytest.raises(AftershockError, match=message):
         lab.parse_clients(clients, settings)
+
+
+def test_a_client_has_the_name_that_the_command_gives() -> None:
+    clients = lab.parse_clients(["quick=java", "java", "python=exec:python3 a.py"], ["quick:retry.backoff.ms=50"])
+    assert {"client": "java", "settings": {"retry.backoff.ms": "50"}} == clients["quick"]
+    assert {"client": "java"} == clients["java"]
+    assert {"client": "exec", "command": ["python3", "a.py"]} == clients["python"]
 
 
 def perform(home: Path, planned: Planned, *checks: Check) -> Path:
