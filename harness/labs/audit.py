@@ -62,7 +62,7 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
     """
     arms: dict[str, dict[str, Any]] = {}
     for text in texts:
-        named = re.fullmatch(r"([a-z][a-z0-9_-]*)=(.+)", text)
+        named = re.fullmatch(r"([a-z0-9][a-z0-9_.-]*)=(.+)", text)
         client = named[2] if named else text
         program = shlex.split(client.removeprefix(_EXEC)) if client.startswith(_EXEC) else []
         if not program and client not in _CLIENTS:
