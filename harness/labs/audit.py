@@ -104,7 +104,7 @@ def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
         changes.append(f"faults.crash.broker=coordinator of {_GROUP}-{next(iter(clients))}")
     if scenario == "member-dies":
         kill = {"kind": "kill_client", "for": "5s", "op": "consume"}
-        faults = [{"id": f"dead-{name}", **kill, "client": f"{name} member 2"} for name in clients]
+        faults = [{"id": f"dead-{n}", **kill, "client": f"{name} member 2"} for n, name in enumerate(clients, 1)]
         changes.append(f"faults.0={json.dumps({'at': '0s', 'together': faults})}")
     return tuple(changes)
 

@@ -19,7 +19,7 @@ from aftershock.results.checks.check import Check
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.tests.unit.results.test_audit import GOOD, SLOW, run
 
-CLIENTS = lab.parse_clients(["java", "exec:./my_client --fast"], ["java:retry.backoff.ms=50"])
+CLIENTS = lab.parse_clients(["java", "mine-1.2=exec:./my_client --fast"], ["java:retry.backoff.ms=50"])
 JUDGED = lab.planned(lab.parse_clients(["java", "reference"], []), None)
 
 
@@ -34,15 +34,15 @@ def test_each_scenario_takes_any_client(planned: Planned) -> None:
     checked = load_plan(find(planned.plan), planned.settings)
     assert () == tuple(checked.warnings)
     (workload,) = checked.plan.workloads
-    assert ["java", "my_client"] == [*workload.arms]
-    assert ("./my_client", "--fast") == workload.arms["my_client"].command
+    assert ["java", "mine-1.2"] == [*workload.arms]
+    assert ("./my_client", "--fast") == workload.arms["mine-1.2"].command
     assert 50 == int(workload.arms["java"].settings["retry.backoff.ms"])
     assert checked.plan.blocks == lab.BLOCKS
     assert len(checked.plan.why) > 80
     if planned.name == "member-dies":
         killed = [step.parameters["client"] for step in job(planned).timeline.steps if step.block == 1]
-        assert ["java member 2", "my_client member 2"] == killed
-        assert 6000 == workload.arms["my_client"].settings["session.timeout.ms"]
+        assert ["java member 2", "mine-1.2 member 2"] == killed
+        assert 6000 == workload.arms["mine-1.2"].settings["session.timeout.ms"]
     if planned.name == "coordinator-killed":
         assert {"coordinator of readers-java"} == {step.parameters["broker"] for step in job(planned).timeline.steps}
 
