@@ -244,11 +244,11 @@ def durability(
 
 def audit(
     client: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--client", metavar="[NAME=]CLIENT", help="librdkafka, java, reference, or exec:PROGRAM; repeatable."
         ),
-    ],
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(metavar="CLIENT:KEY=VALUE", help="A setting of one of the clients; repeatable."),
@@ -257,6 +257,9 @@ def audit(
     budget: BudgetOption = None,
     seed: RunsSeedOption = 1,
     out: OutOption = Path("runs"),
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Print the card of stored evidence; run nothing.")
+    ] = None,
     as_json: JsonOption = False,
     spark: SparkOption = None,
 ) -> int:
@@ -272,6 +275,14 @@ def audit(
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import prepare
 
+    def show(card: lab.Card) -> int:
+        print(json.dumps(lab.document(card), indent=1) if as_json else lab.text(card))
+        return card.exit_code
+
+    if source is not None:
+        return show(lab.read_stored_card(source))
+    if not client:
+        raise AftershockError("--client is missing; name at least one client, or stored evidence with --from")
     clients = lab.parse_clients(client, settings or ())
     limit_s, home = budget_s(budget) if budget else None, out / "audit"
     runs = lab.planned(clients, against)
@@ -291,5 +302,4 @@ def audit(
         run_missing(home / lab.RUNS_NAME, runs, seed, perform, progress.log, limit_s)
     card = lab.read_card(home, runs, seed)
     progress.log(f"report card: {lab.write(card, home)}")
-    print(json.dumps(lab.document(card), indent=1) if as_json else lab.text(card))
-    return card.exit_code
+    return show(card)

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.document import load
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.labs import measurement
+from aftershock.harness.labs.kip.reduce import Observed, replacement, size_of, write_run
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of
 from aftershock.results.evidence.files import write_whole
@@ -30,6 +31,7 @@ from aftershock.results.trials.part import Part
 SUITE = "audit/1"
 NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
 BLOCKS = 6
+BYTES_MAX = 2_000_000
 SCENARIOS = (
     "leader-crashes",
     "host-vanishes",
@@ -45,6 +47,7 @@ SCENARIOS = (
     "member-dies",
 )
 _AROUND_S = 25.0  # lease, warm-up, steady phase, final reads and judging, on a warm cluster
+_CHECKS = ("harness", "witness", "exposure", "integrity", "obligation", "slo")
 _CLIENTS = {"librdkafka": "confluent", "java": "java", "reference": "reference"}
 _EXEC = "exec:"
 _GROUP = "readers"
@@ -150,17 +153,45 @@ class Card:
 def read_card(home: Path, planned_runs: Sequence[Planned], seed: int) -> Card:
     """Compute the card from the stored runs below ``home``. Raises EvidenceError for a damaged run."""
     record = measurement.read(home / RUNS_NAME, seed)
-    cells, missing, runs, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
-    for run in planned_runs:
-        stored = record.finished(run, home)
-        if stored is None:
-            missing[run.name] = "it has not run"
+    return _card(home, {run.name: record.finished(run, home) for run in planned_runs})
+
+
+def read_stored_card(home: Path) -> Card:
+    """Compute the card from all runs of the record in ``home``. Raises EvidenceError for a damaged record, or none."""
+    if not (home / RUNS_NAME).is_file():
+        raise EvidenceError(f"{home}: the folder has no {RUNS_NAME}; name the folder of an audit")
+    runs = measurement.read(home / RUNS_NAME).runs
+    return _card(home, {name: runs[name].run if name in runs else None for name in SCENARIOS})
+
+
+def _card(home: Path, runs: Mapping[str, str | None]) -> Card:
+    cells, missing, stored, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
+    for scenario, run in runs.items():
+        if run is None:
+            missing[scenario] = "it has not run"
             continue
-        part = Part(run.name, read_judged_run(home / stored))
-        cells[run.name], runs[run.name] = cells_of(run.name, part), stored
+        part = Part(scenario, read_judged_run(home / run))
+        cells[scenario], stored[scenario] = cells_of(scenario, part), run
         versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
     brokers = ", ".join(sorted(versions)) or "unknown"
-    return Card(cells, missing, runs, f"{SUITE}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault")
+    return Card(cells, missing, stored, f"{SUITE}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault")
+
+
+def reduce(home: Path, target: Path) -> int:
+    """Write the evidence of an audit to ``target``; return its size in bytes.
+
+    Raises AftershockError if the evidence is too large, names a place of this machine, or gives another card.
+    """
+    card = read_stored_card(home)
+    with replacement(target, BYTES_MAX) as draft:
+        for scenario, run in card.runs.items():
+            observed = Observed(scenario, read_judged_run(home / run))
+            cells_of(scenario, observed)
+            write_run(observed, draft / run, _CHECKS)
+        measurement.write(draft / RUNS_NAME, measurement.read(home / RUNS_NAME))
+        if read_stored_card(draft) != card:
+            raise AftershockError(f"{target}: the reduced evidence gives another card")
+    return size_of(target)
 
 
 def figures(cell: Cell) -> str:

@@ -8,7 +8,6 @@ mounted with ``sync``.
 from which ``aftershock durability --from FOLDER`` gives the same table without Docker, and writes the table into PAGE.
 """
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from aftershock.errors import AftershockError
 from aftershock.faults.plans import find
 from aftershock.harness.labs import measurement
 from aftershock.harness.labs.kip.output import replace_results
-from aftershock.harness.labs.kip.reduce import Observed, refuse_places, write_run
+from aftershock.harness.labs.kip.reduce import Observed, replacement, size_of, write_run
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.harness.run.run import Request
 from aftershock.results.durability import (
@@ -185,9 +184,7 @@ def reduce(home: Path, target: Path) -> int:
     Raises AftershockError if the evidence is too large, names a place of this machine, or gives other figures.
     """
     result = read_result(home)
-    draft = target.with_name(f".{target.name}.inprogress")
-    shutil.rmtree(draft, ignore_errors=True)
-    try:
+    with replacement(target, BYTES_MAX) as draft:
         for name, part in result.parts.items():
             observed = Observed(name, part.run)
             cells_of(observed)
@@ -195,17 +192,9 @@ def reduce(home: Path, target: Path) -> int:
         record = measurement.read(home / NAME)
         kept = {name: record.runs[name] for name in result.parts}
         measurement.write(draft / NAME, measurement.Measurement(record.seed, kept))
-        files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
-        refuse_places(files, draft)
-        if (size := sum(path.stat().st_size for path in files)) > BYTES_MAX:
-            raise AftershockError(f"{target}: the reduced evidence has {size} bytes, more than {BYTES_MAX}")
         if read_result(draft).cells != result.cells:
             raise AftershockError(f"{target}: the reduced evidence gives other figures")
-        shutil.rmtree(target, ignore_errors=True)
-        draft.rename(target)
-        return size
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    return size_of(target)
 
 
 def markdown(result: Result) -> str:

@@ -13,7 +13,8 @@ must give the same words, byte for byte.
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -132,34 +133,48 @@ def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_
     state_claims(claims, parts, {})
     words = {entry.id: as_text(entry) for entry in result.statements if entry.id in {claim.id for claim in claims}}
     record = runner.read(home, trial)
-    draft = target.with_name(f".{target.name}.inprogress")
-    shutil.rmtree(draft, ignore_errors=True)
-    try:
+    with replacement(target, bytes_max) as draft:
         for part in parts.values():
             write_run(part, draft / part.home.name)
         stored = {name: record.parts[name] for name in parts}
         runner.write(draft, replace(record, parts=stored, left_out={}, claims=words))
+        again = {entry.id: as_text(entry) for entry in read_result(trial, draft).statements}
+        if changed := [claim for claim, text in words.items() if again[claim] != text]:
+            raise AftershockError(f"{target}: the reduced evidence gives other words for {', '.join(changed)}")
+    return size_of(target)
+
+
+@contextmanager
+def replacement(target: Path, bytes_max: int) -> Iterator[Path]:
+    """Yield a folder for reduced evidence, which replaces ``target`` after the ``with`` block.
+
+    Raises AftershockError if the evidence is larger than ``bytes_max``, or names a place of this machine; after an
+    error, ``target`` stays as it was.
+    """
+    draft = target.with_name(f".{target.name}.inprogress")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
         files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
         refuse_places(files, draft)
-        size = sum(path.stat().st_size for path in files)
-        if size > bytes_max:
+        if (size := size_of(draft)) > bytes_max:
             largest = max(files, key=lambda path: path.stat().st_size).relative_to(draft)
             raise AftershockError(
                 f"{target}: the reduced evidence has {size} bytes, more than {bytes_max}; the largest file is {largest}"
             )
-        again = {entry.id: as_text(entry) for entry in read_result(trial, draft).statements}
-        if changed := [claim for claim, text in words.items() if again[claim] != text]:
-            raise AftershockError(f"{target}: the reduced evidence gives other words for {', '.join(changed)}")
         shutil.rmtree(target, ignore_errors=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
         draft.rename(target)
-        return size
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_run(part: Observed, folder: Path) -> None:
-    """Write the reduced documents, tables and manifest of one run."""
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHECKS) -> None:
+    """Write the reduced documents, tables and manifest of one run, with its checks of ``check_kinds``."""
     folder.mkdir(parents=True)
     run, home = part.run, part.home
     host = {key: value for key, value in (run.run.get("host") or {}).items() if key != "hostname"}
@@ -169,7 +184,7 @@ def write_run(part: Observed, folder: Path) -> None:
         "run": {key: run.run[key] for key in _RUN if key in run.run} | {"host": host, "brokers": brokers},
         "timeline": {key: run.timeline[key] for key in _TIMELINE if key in run.timeline},
         "verdict": replace(
-            run.verdict, checks=tuple(check for check in run.verdict.checks if check.kind in _CHECKS)
+            run.verdict, checks=tuple(check for check in run.verdict.checks if check.kind in check_kinds)
         ).to_json(),
         "analysis": {key: run.analysis[key] for key in ("schema_version", "gaps", "recoveries") if key in run.analysis}
         | {

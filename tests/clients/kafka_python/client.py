@@ -101,7 +101,13 @@ def consume(start: dict[str, Any]) -> None:
         assign_positions(consumer, TopicPartition, start)
     closed = closing()
     while not closed():
-        for records in consumer.poll(100).values():
+        try:
+            polled = consumer.poll(100)
+        except KafkaError as error:  # poll raises what Kafka's consumer repeats by itself, such as a lost connection
+            if not error.retriable:
+                raise
+            continue
+        for records in polled.values():
             for record in records:
                 say_record(record)
     consumer.close()
