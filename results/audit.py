@@ -83,7 +83,7 @@ def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> C
         reason,
         spread(blocks.values()),
         _longest_s(gaps),
-        len(statuses) - pc.sum(pc.equal(statuses, "ok")).as_py(),
+        len(statuses) - (pc.sum(pc.equal(statuses, "ok")).as_py() or 0),
         _count(checks, "integrity/duplicate"),
         _count(checks, "integrity/lost"),
         under / steady if under is not None and steady else None,

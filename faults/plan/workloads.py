@@ -28,6 +28,7 @@ from aftershock.faults.plan.units import Duration, Rate, Size, parse_duration_ms
 
 _MIB = 1_048_576
 MEMBERS_MAX = 64
+ARMS_MAX = 8
 _RECORDS = re.compile(r"([1-9]\d{0,6}) records?")
 
 
@@ -351,7 +352,7 @@ class Workload(Part):
     produce: Produce | None = None
     consume: Consume | None = None
     commit: Commit | None = None
-    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=8)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
+    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=ARMS_MAX)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
 
     @model_validator(mode="after")
     def _has_an_operation(self) -> Self:

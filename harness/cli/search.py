@@ -253,6 +253,9 @@ def audit(
         list[str] | None,
         typer.Option(metavar="CLIENT:KEY=VALUE", help="A setting of one of the clients; repeatable."),
     ] = None,
+    try_advice: Annotated[
+        bool, typer.Option("--try-advice", help="Beside each client, run it with the settings that advice names.")
+    ] = False,
     against: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version of the brokers.")] = None,
     budget: BudgetOption = None,
     seed: RunsSeedOption = 1,
@@ -284,6 +287,8 @@ def audit(
     if not client:
         raise AftershockError("--client is missing; name at least one client, or stored evidence with --from")
     clients = lab.parse_clients(client, settings or ())
+    if try_advice:
+        clients = lab.with_advised(clients)
     limit_s, home = budget_s(budget) if budget else None, out / "audit"
     runs = lab.planned(clients, against)
     lab.require_budget(runs, limit_s)

@@ -8,6 +8,7 @@ warm cluster serves them all. ``audit.json`` holds the card; the runs beside it 
 import json
 import re
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any, TypeAlias
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.document import load
+from aftershock.faults.plan.workloads import ARMS_MAX
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.labs import measurement
 from aftershock.harness.labs.kip.reduce import Observed, replacement, size_of, write_run
 from aftershock.harness.labs.kip.trials import Planned
+from aftershock.results.advice import ADVISED, Advice, advice_of, advised
 from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
@@ -87,6 +90,24 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
     return arms
 
 
+def with_advised(clients: Clients) -> Clients:
+    """Return the clients, and beside each a client with the settings that advice names, if there are any.
+
+    Raises AftershockError if no client has such settings, or if these are more clients than a plan can have.
+    """
+    arms = dict(clients)
+    for name, arm in clients.items():
+        if further := advised(arm):
+            arms[name + ADVISED] = further
+    if len(arms) == len(clients):
+        raise AftershockError("--try-advice knows no settings of these clients; name librdkafka, java or reference")
+    if len(arms) > ARMS_MAX:
+        raise AftershockError(
+            f"--try-advice makes {len(arms)} clients of {len(clients)}; a plan has {ARMS_MAX} at most"
+        )
+    return arms
+
+
 def planned(clients: Clients, kafka: str | None) -> tuple[Planned, ...]:
     """Return the run of each scenario, with the clients as the arms of its plan."""
     runs = []
@@ -129,6 +150,7 @@ class Card:
     missing: Mapping[str, str]
     runs: Mapping[str, str]
     about: str
+    advice: Sequence[Advice]
 
     @property
     def all_cells(self) -> list[Cell]:
@@ -166,6 +188,7 @@ def read_stored_card(home: Path) -> Card:
 
 def _card(home: Path, runs: Mapping[str, str | None]) -> Card:
     cells, missing, stored, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
+    advice = list[Advice]()
     for scenario, run in runs.items():
         if run is None:
             missing[scenario] = "it has not run"
@@ -173,8 +196,10 @@ def _card(home: Path, runs: Mapping[str, str | None]) -> Card:
         part = Part(scenario, read_judged_run(home / run))
         cells[scenario], stored[scenario] = cells_of(scenario, part), run
         versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
+        advice += advice_of(scenario, part, cells[scenario])
     brokers = ", ".join(sorted(versions)) or "unknown"
-    return Card(cells, missing, stored, f"{SUITE}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault")
+    about = f"{SUITE}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault"
+    return Card(cells, missing, stored, about, advice)
 
 
 def reduce(home: Path, target: Path) -> int:
@@ -186,7 +211,7 @@ def reduce(home: Path, target: Path) -> int:
     with replacement(target, BYTES_MAX) as draft:
         for scenario, run in card.runs.items():
             observed = Observed(scenario, read_judged_run(home / run))
-            cells_of(scenario, observed)
+            advice_of(scenario, observed, cells_of(scenario, observed))
             write_run(observed, draft / run, _CHECKS)
         measurement.write(draft / RUNS_NAME, measurement.read(home / RUNS_NAME))
         if read_stored_card(draft) != card:
@@ -227,6 +252,8 @@ def text(card: Card) -> str:
                 lines.append(f"    {cell.reason}"[:80])
     lines += [f"{scenario}: {why}" for scenario, why in card.missing.items()]
     lines += ["", *(f"{client}: {card.marks(client)} scenarios without a remark" for client in card.clients)]
+    for advice in card.advice:
+        lines += ["", *textwrap.wrap(advice.text, 80, subsequent_indent="  ")]
     return "\n".join(lines)
 
 
@@ -237,13 +264,14 @@ def markdown(card: Card) -> str:
         by_client = {cell.client: f"{SYMBOLS[cell.mark]} {figures(cell)}" for cell in cells}
         rows.append([scenario.replace("-", " "), *(by_client.get(client, "") for client in card.clients)])
     notes = "".join(f"\n* not run: {scenario}: {why}" for scenario, why in card.missing.items())
+    notes += "".join(f"\n* {advice.text}" for advice in card.advice)
     return f"{card.about}. Recovery: median (interval).\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
 
 
 def document(card: Card) -> dict[str, Any]:
     """Return the content of ``audit.json``."""
-    cells = [asdict(cell) for cell in card.all_cells]
-    return {"suite": SUITE, "about": card.about, "cells": cells, "runs": card.runs, "missing": card.missing}
+    about = {"suite": SUITE, "about": card.about, "runs": card.runs, "missing": card.missing}
+    return {**about, "cells": [*map(asdict, card.all_cells)], "advice": [*map(asdict, card.advice)]}
 
 
 def badge(card: Card) -> str:

@@ -145,6 +145,10 @@ class Part:
                 return row["at"].get(repr(q)), row["n"]
         return None, 0
 
+    def slowest(self, client: str) -> list[dict[str, Any]]:
+        """Return the slowest records of a client, one group for each operation."""
+        return [group for group in self.run.analysis.get("slowest", ()) if group["client"] == client]
+
     def counters(self, client: str, op: str) -> Mapping[str, int]:
         """Return how often a client took each decision (such as accepting a hint), summed over its restarts."""
         total: dict[str, int] = {}

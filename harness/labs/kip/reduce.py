@@ -68,6 +68,12 @@ class Observed(Part):
     names: set[str] = field(default_factory=set)
     event_names: set[str] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
+    slow: list[dict[str, Any]] = field(default_factory=list)
+
+    def slowest(self, client: str) -> list[dict[str, Any]]:
+        groups = super().slowest(client)
+        self.slow.extend(group for group in groups if group not in self.slow)
+        return groups
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
         parsed = parse(measure)
@@ -199,7 +205,8 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
                 if (row["metric"], row["client"], row["window"]) in part.distributions
                 or tuple(row[key] for key in series) in part.cuts
             ],
-        },
+        }
+        | ({"slowest": part.slow} if part.slow else {}),
     }
     if (home / "phases.json").exists():
         documents["phases"] = part.windows()

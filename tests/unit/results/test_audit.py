@@ -43,7 +43,11 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
         ],
         "gaps": [],
     }
-    workload = {"name": "orders", "produce": {"topic": "orders"}, "arms": {"java": {}, "other": {}}}
+    workload = {
+        "name": "orders",
+        "produce": {"topic": "orders"},
+        "arms": {"java": {"client": "java"}, "other": {"client": "exec"}},
+    }
     timeline = {"workloads": [workload], "steps": steps}
     return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))
 

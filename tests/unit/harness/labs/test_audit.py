@@ -12,6 +12,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.labs import audit as lab
+from aftershock.harness.labs import gallery
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.harness.labs.measurement import run_missing
 from aftershock.harness.run.run import Job
@@ -144,3 +145,28 @@ def test_a_budget_leaves_scenarios_out_by_name(tmp_path: Path) -> None:
     assert any(line.startswith("2 of them fit into the budget; left for later: leader-frozen, ") for line in said)
     with pytest.raises(AftershockError, match=r"too small for six .* the shortest takes \d+ s"):
         lab.require_budget(JUDGED, 30)
+
+
+def test_evidence_of_a_card(tmp_path: Path) -> None:
+    """Reduced evidence gives the same card, as text and in the gallery; changed evidence is refused."""
+    home = tmp_path / "audit"
+
+    def once(planned: Planned) -> Path:
+        checks = [replace(SLOW, id="slo/recovery-slow")] if planned.name == "leader-slow" else []
+        return perform(home, planned, *checks)
+
+    run_missing(home / lab.RUNS_NAME, JUDGED, 1, once, lambda _: None)
+    stored = tmp_path / "gallery" / "two-clients"
+    lab.reduce(home, stored)
+    assert lab.read_card(home, JUDGED, 1) == lab.read_stored_card(stored)
+    page = tmp_path / "GALLERY.md"
+    page.write_text(f"# Gallery\n\n{gallery.BEGIN}\n<!-- results end -->\n")
+    gallery.main(str(stored.parent), str(page))
+    text = page.read_text()
+    assert lab.markdown(lab.read_stored_card(stored)).strip() in text
+    assert "* java, leader slow: recovery-slow: 7 s, limit 6 s" in text
+    (stored / "run-leader-slow" / "analysis.json").write_text("{}")
+    with pytest.raises(AftershockError, match="run-leader-slow"):
+        lab.read_stored_card(stored)
+    with pytest.raises(AftershockError, match=r"has no runs\.json; name the folder of an audit"):
+        lab.read_stored_card(tmp_path)
