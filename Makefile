@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability machines mutants clean bootstrap
+.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -63,6 +63,10 @@ evidence: bootstrap
 # the table of power cuts in the docs, and its evidence, from what `aftershock durability` has left under runs/; nothing is run
 durability: bootstrap
 	$(BIN)/python -m aftershock.harness.labs.durability runs docs/evidence/durability docs/DURABILITY.md
+
+# the report cards in the docs, from the evidence in the repository; nothing is run
+gallery: bootstrap
+	$(BIN)/python -m aftershock.harness.labs.gallery docs/evidence/gallery docs/GALLERY.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

@@ -86,8 +86,17 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
             raise AftershockError(
                 f"--settings {text} is not CLIENT:KEY=VALUE with one of the audited clients ({', '.join(arms)})"
             )
-        arms[name].setdefault("settings", {})[key] = value
+        arms[name].setdefault("settings", {})[key] = _scalar(value)
     return arms
+
+
+def _scalar(text: str) -> str | float | bool:
+    """Return a number, ``true`` or ``false`` as such, for programs that read typed settings; else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) else text
 
 
 def with_advised(clients: Clients) -> Clients:

@@ -59,6 +59,14 @@ def closing() -> Callable[[], bool]:
     return lambda: not listener.is_alive()
 
 
+def settings_of(start: dict[str, Any]) -> dict[str, Any]:
+    """Return the arm's settings with the names of kafka-python and aiokafka; producers have no session."""
+    settings = {name.replace(".", "_"): value for name, value in start["settings"].items()}
+    if start["op"] != "consume":
+        settings.pop("session_timeout_ms", None)
+    return settings
+
+
 def record_of(order: dict[str, Any]) -> tuple[bytes | None, bytes, list[tuple[str, bytes | None]]]:
     """Return key, value and headers of an order to send."""
 

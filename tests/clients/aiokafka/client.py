@@ -20,6 +20,7 @@ from aftershock.tests.clients.protocol import (
     run,
     say,
     say_record,
+    settings_of,
 )
 
 
@@ -27,7 +28,7 @@ async def started(kind: Any, start: dict[str, Any], **own: Any) -> Any:
     """Return a client of aiokafka, which can't start while no broker answers; ``own`` precedes the arm's settings."""
     addresses = {"bootstrap_servers": start["bootstrap"], "client_id": start["client_id"]}
     while True:
-        client = kind(**(start["settings"] | own | addresses))
+        client = kind(**(settings_of(start) | own | addresses))
         try:
             await client.start()
         except KafkaError as error:

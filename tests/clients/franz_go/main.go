@@ -19,8 +19,9 @@ import (
 
 // settings that an arm can have
 var settings struct {
+	AlwaysRetryEOF     bool  `json:"always_retry_eof"`
 	MaxBufferedRecords int   `json:"max_buffered_records"`
-	SessionTimeoutMs   int64 `json:"session_timeout_ms"`
+	SessionTimeoutMs   int64 `json:"session.timeout.ms"`
 }
 
 var background = context.Background()
@@ -35,6 +36,9 @@ func main() {
 		kgo.WithHooks(counts),
 		kgo.DialTimeout(2 * time.Second),
 		kgo.MetadataMinAge(250 * time.Millisecond),
+	}
+	if settings.AlwaysRetryEOF {
+		options = append(options, kgo.AlwaysRetryEOF())
 	}
 	go counts.report()
 	map[string]func(pipe.Start, chan pipe.Order, []kgo.Opt){"produce": produce, "consume": consume, "commit": commit}[start.Op](start, orders, options)

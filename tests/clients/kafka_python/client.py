@@ -22,6 +22,7 @@ from aftershock.tests.clients.protocol import (
     run,
     say,
     say_record,
+    settings_of,
 )
 
 
@@ -30,7 +31,7 @@ def connected(kind: Any, start: dict[str, Any], defaults: dict[str, Any], **own:
 
     The arm's settings precede ``defaults``; ``own`` and the addresses of the start order precede the settings.
     """
-    config = {"reconnect_backoff_max_ms": 1000} | defaults | start["settings"] | own
+    config = {"reconnect_backoff_max_ms": 1000} | defaults | settings_of(start) | own
     config |= {"bootstrap_servers": start["bootstrap"].split(","), "client_id": start["client_id"]}
     while True:
         try:

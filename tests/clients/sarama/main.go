@@ -19,7 +19,7 @@ import (
 
 // settings that an arm can have
 var settings struct {
-	SessionTimeoutMs int64 `json:"session_timeout_ms"`
+	SessionTimeoutMs int64 `json:"session.timeout.ms"`
 }
 
 const backoff = 100 * time.Millisecond
