@@ -70,7 +70,7 @@ def test_wrong_clients_are_refused(clients: list[str], settings: list[str], mess
 
 def test_a_client_has_the_name_that_the_command_gives() -> None:
     clients = lab.parse_clients(["quick=java", "java", "python-3.1=exec:python3 a.py"], ["quick:retry.backoff.ms=50"])
-    assert {"client": "java", "settings": {"retry.backoff.ms": "50"}} == clients["quick"]
+    assert {"client": "java", "settings": {"retry.backoff.ms": 50}} == clients["quick"]
     assert {"client": "java"} == clients["java"]
     assert {"client": "exec", "command": ["python3", "a.py"]} == clients["python-3.1"]
 
