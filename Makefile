@@ -66,7 +66,7 @@ durability: bootstrap
 
 # the report cards in the docs, from the evidence in the repository; nothing is run
 gallery: bootstrap
-	$(BIN)/python -m aftershock.harness.labs.gallery docs/evidence/gallery docs/GALLERY.md
+	$(BIN)/python -m aftershock.harness.labs.gallery docs/evidence/gallery docs/GALLERY.md README.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

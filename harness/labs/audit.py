@@ -232,7 +232,7 @@ def figures(cell: Cell) -> str:
     """Return the figures of a cell in a few words: recovery with its interval, the longest gap, and what was lost."""
     parts = []
     if cell.recovery.n:
-        parts.append(f"{_seconds(cell.recovery.median_s)} ({_range(cell.recovery)})")
+        parts.append(f"{seconds(cell.recovery.median_s)} ({_range(cell.recovery)})")
     if cell.gap_s is not None:
         parts.append(f"gap {cell.gap_s:.1f} s")
     counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
@@ -240,7 +240,7 @@ def figures(cell: Cell) -> str:
     return ", ".join(parts) or "no figures"
 
 
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
     return "never" if value is None else f"{value:.1f} s"
 
 

@@ -1,8 +1,9 @@
 """Gallery of report cards in the documentation, made from the evidence in the repository.
 
-``python -m aftershock.harness.labs.gallery FOLDER PAGE`` writes the card of each audit below FOLDER into PAGE.
-``python -m aftershock.harness.labs.gallery FOLDER PAGE NAME OUT`` first reduces the audit below OUT (``OUT/audit``) to
-``FOLDER/NAME``; ``aftershock audit --from FOLDER/NAME`` prints its card without Docker.
+``python -m aftershock.harness.labs.gallery FOLDER PAGE README`` writes the card of each audit below FOLDER into PAGE,
+and a short form of the card ``clients`` into README. With two further arguments, NAME and OUT, it first reduces the
+audit below OUT (``OUT/audit``) to ``FOLDER/NAME``; ``aftershock audit --from FOLDER/NAME`` prints its card without
+Docker.
 """
 
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 from aftershock.errors import AftershockError
 from aftershock.harness.labs import audit
 from aftershock.harness.labs.kip.output import replace_results
+from aftershock.results.audit import SYMBOLS
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.text import table
 
 BEGIN = "<!-- cards: written by `make gallery` from stored evidence -->"
 
@@ -33,11 +36,28 @@ def cards(folder: Path) -> str:
     return "\n\n".join(sections)
 
 
-def main(folder: str, page: str, name: str = "", out: str = "") -> None:
+def brief(card: audit.Card) -> str:
+    """Return a card as a table of marks and medians of recovery."""
+    rows = [
+        [
+            scenario.replace("-", " "),
+            *(
+                f"{SYMBOLS[cell.mark]} {audit.seconds(cell.recovery.median_s) if cell.recovery.n else ''}"
+                for cell in cells
+            ),
+        ]
+        for scenario, cells in card.cells.items()
+    ]
+    return "".join(table(["", *card.clients], rows)).rstrip()
+
+
+def main(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:
     if name:
         print(audit.reduce(Path(out) / "audit", Path(folder) / name), "bytes")  # noqa: T201
-    text = Path(page).read_text(encoding="utf-8")
-    write_whole(Path(page), replace_results(text, cards(Path(folder)), BEGIN))
+    card = audit.read_stored_card(Path(folder) / "clients")
+    for path, results in ((Path(page), cards(Path(folder))), (Path(readme), brief(card))):
+        text = path.read_text(encoding="utf-8")
+        write_whole(path, replace_results(text, results, BEGIN))
 
 
 if __name__ == "__main__":

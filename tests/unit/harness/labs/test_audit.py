@@ -156,12 +156,14 @@ def test_evidence_of_a_card(tmp_path: Path) -> None:
         return perform(home, planned, *checks)
 
     run_missing(home / lab.RUNS_NAME, JUDGED, 1, once, lambda _: None)
-    stored = tmp_path / "gallery" / "two-clients"
+    stored = tmp_path / "gallery" / "clients"
     lab.reduce(home, stored)
     assert lab.read_card(home, JUDGED, 1) == lab.read_stored_card(stored)
-    page = tmp_path / "GALLERY.md"
-    page.write_text(f"# Gallery\n\n{gallery.BEGIN}\n<!-- results end -->\n")
-    gallery.main(str(stored.parent), str(page))
+    page, readme = tmp_path / "GALLERY.md", tmp_path / "README.md"
+    for path in (page, readme):
+        path.write_text(f"# Title\n\n{gallery.BEGIN}\n<!-- results end -->\n")
+    gallery.main(str(stored.parent), str(page), str(readme))
+    assert "| leader slow | ! 3.3 s | ✓ 3.3 s |" in readme.read_text()
     text = page.read_text()
     assert lab.markdown(lab.read_stored_card(stored)).strip() in text
     assert "* java, leader slow: recovery-slow: 7 s, limit 6 s" in text
