@@ -16,6 +16,7 @@ Invalid evidence of a run raises EvidenceError, if possible before Spark starts,
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,7 @@ class Judge:
         self._trust: Trust = None if trust else ()
         self._resources = ExitStack()
         self._spark: SparkSession | None = None
+        self._starting: Future[SparkSession] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +76,14 @@ class Judge:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._resources.__exit__(kind, error, traceback)
+
+    def prepare(self, run_dir: Path) -> None:
+        """Start the Spark session in a thread, sized for the run in ``run_dir``, while the caller does other work."""
+
+        def start() -> SparkSession:
+            return self._started(load_of(run_dir.glob("*/*.parquet")))
+
+        self._starting = self._resources.enter_context(ThreadPoolExecutor(1)).submit(start)
 
     def __call__(self, run_dir: Path) -> Verdict:
         """Judge the run in ``run_dir`` and write the results to that directory.
@@ -154,9 +164,13 @@ class Judge:
 
     def _session(self, load: Load) -> SparkSession:
         if self._spark is None:
-            self._log("judging: starting Spark")
-            self._spark = self._resources.enter_context(session(self._spark_log, self._master, load))
+            starting, self._starting = self._starting, None
+            self._spark = starting.result() if starting else self._started(load)
         return self._spark
+
+    def _started(self, load: Load) -> SparkSession:
+        self._log("judging: starting Spark")
+        return self._resources.enter_context(session(self._spark_log, self._master, load))
 
 
 def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False) -> Verdict:

@@ -9,10 +9,10 @@ import asyncio
 import errno
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
 from aftershock.faults.plan.check import CheckedPlan, load_plan
@@ -37,6 +37,9 @@ from aftershock.harness.safety import watchdog
 from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import host_lease, lease_kind
 from aftershock.results.checks.check import Verdict
+
+if TYPE_CHECKING:
+    from aftershock.results.judge import Judge
 
 
 @dataclass(frozen=True)
@@ -167,15 +170,17 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
             engine.kafka_image(client, version, log)
     kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
-    with host_lease(kind, f"aftershock run {job.timeline.name}", log):
+    with host_lease(kind, f"aftershock run {job.timeline.name}", log), ExitStack() as resources:
         home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
         with record_outcome(home, progress):
             if attach:
                 _drive_attached(job, attach, home, progress)
+                judge = resources.enter_context(_prepared_judge(home.path, request.spark, log))
             else:
                 try:
                     with closing(launch(spec, home.run_id, home.path, images, log, keep=request.keep)) as cluster:
                         drive_on(job, cluster, home, provenance(home, cluster, images), progress)
+                        judge = resources.enter_context(_prepared_judge(home.path, request.spark, log))
                 finally:
                     with defer_interrupts(log):
                         collect_logs(client, home.run_id, home.path / "logs")
@@ -185,14 +190,22 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
             down = f"aftershock cluster down --run {home.run_id}"
             log(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
         log("judging the evidence with Spark")
-        # imported late: Spark and Matplotlib would double the memory of the runner during a long load
-        from aftershock.results.judge import judge  # noqa: PLC0415
-        from aftershock.results.report.page import write_report  # noqa: PLC0415
+        from aftershock.results.report.page import write_report  # noqa: PLC0415 -- imported as late as the judge
 
-        verdict = judge(home.path, request.spark, log)
+        verdict = judge(home.path)
     write_report(home.path)
     log(f"report: {home.path / 'report.html'}")
     return home.path, verdict
+
+
+def _prepared_judge(home: Path, master: str | None, log: Log) -> "Judge":
+    """Return a judge of a run whose load is over; its Spark session starts while the cluster is removed."""
+    # imported late: Spark and Matplotlib would double the memory of the runner during a long load
+    from aftershock.results.judge import Judge  # noqa: PLC0415
+
+    judge = Judge(home / "logs" / "spark.log", master, log)
+    judge.prepare(home)
+    return judge
 
 
 def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:

@@ -95,7 +95,10 @@ def say(text):
     print(text)
     if run.name == "killed" and text == "judging: measuring":
         SparkContext._gateway.proc.kill()
+with Judge(log, None, lambda _: None) as unused:
+    unused.prepare(runs[0])
 with Judge(log, None, say) as judge:
+    judge.prepare(runs[0])
     for run in runs:
         try:
             print(run.name, judge(run).status)
@@ -132,7 +135,7 @@ def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -
     assert f"torn {runs['torn']}: Spark could not read the evidence: org.apache.spark.SparkException: " in done.stdout
     assert f"killed {runs['killed']}: Spark could not read the evidence: " in done.stdout
     assert output_lines.count("judging: starting Spark") == 3, (
-        "one session, and another after each that Spark failed on"
+        "the prepared session, and another after each that Spark failed on"
     )
     assert {"good scratch 1", "broken scratch 1", "torn scratch 0"} <= set(output_lines), (
         "what Spark spills is beside the log"
