@@ -17,7 +17,7 @@ from aftershock.results.trials.part import Part
 ADVISED = "-advised"
 LATE_S = 1.0
 _US = 1_000_000
-_LOST = ("leader-crashes", "host-vanishes", "rack-cut", "rolling-restart", "coordinator-killed")
+_LOST = ("leader-crashes", "host-vanishes", "rack-cut", "rolling-restart", "coordinator-killed", "acks-lost")
 _SILENT = ("leader-frozen", "rack-cut", "half-open", "host-vanishes")
 
 
