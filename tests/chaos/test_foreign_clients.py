@@ -1,4 +1,4 @@
-"""Clients of six libraries pass every conformance check of ``docs/EXEC.md``, on a cluster of one node."""
+"""Clients of seven libraries pass every conformance check of ``docs/EXEC.md``, on a cluster of one node."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,6 @@
 """Clients of ``docs/EXEC.md`` under ``tests/clients``: their versions, and their builds in the user's cache."""
 
+import json
 import os
 import re
 import shutil
@@ -88,10 +89,33 @@ def _java(folder: str) -> list[str]:
     return ["java", *memory, "-cp", f"{built}:{built}/*", "ExecClient"]
 
 
+def _node(folder: str) -> list[str]:
+    _require("node", "the program is written for Node.js")
+    sources = sorted(path for path in (HERE / folder).iterdir() if path.suffix in {".js", ".json"})
+    digest = sha256(b"".join(source.name.encode() + source.read_bytes() for source in sources)).hexdigest()
+    built = CACHE / f"{folder}-{digest[:12]}"
+    if not built.exists():
+        _require("npm", "npm gets KafkaJS")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            target = Path(scratch, "built")
+            target.mkdir()
+            for source in sources:
+                shutil.copy(source, target)
+            quiet = ("--no-audit", "--no-fund", "--no-package-lock", "--no-update-notifier")
+            _run(["npm", "install", "--ignore-scripts", *quiet, "--prefix", target])
+            target.rename(built)
+    return ["node", str(built / "client.js")]
+
+
 def _go_version(module: str) -> str:
     found = re.search(rf"^\s*{re.escape(module)} v(\S+)$", (HERE / "go.mod").read_text(), re.MULTILINE)
     assert found, f"{HERE / 'go.mod'} does not require {module}"
     return found[1]
+
+
+def _node_version(folder: str, package: str) -> str:
+    return str(json.loads((HERE / folder / "package.json").read_text())["dependencies"][package])
 
 
 CLIENTS = (
@@ -101,4 +125,5 @@ CLIENTS = (
     Client("aiokafka", "aiokafka", version("aiokafka"), _python),
     Client("confluent_kafka", "confluent-kafka", version("confluent-kafka"), _python),
     Client("java", "Kafka's Java client", DEFAULT_KAFKA, _java),
+    Client("kafkajs", "KafkaJS", _node_version("kafkajs", "kafkajs"), _node),
 )

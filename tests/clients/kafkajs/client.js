@@ -1,0 +1,29 @@
+'use strict';
+
+// Client of docs/EXEC.md built on KafkaJS, which lacks four things that the protocol needs:
+//
+// - a consumer without a group: consume.js joins a group of its own, and seeks after every assignment;
+// - commits for a group without joining it: commit.js has one member for each group, which reads nothing;
+// - a linger and a deadline of a record: produce.js has a queue for each partition, and a timer for each record;
+// - the bytes of each broker: connection.js counts them in the sockets.
+
+const { optionsOf } = require('./connection');
+const { die, nextOrder, read, say } = require('./protocol');
+const { commit } = require('./commit');
+const { consume } = require('./consume');
+const { produce } = require('./produce');
+
+async function main() {
+  read();
+  const start = await nextOrder();
+  const operation = new Map(Object.entries({ produce, consume, commit })).get(start.op);
+  if (!operation) {
+    throw new Error(`unknown op ${start.op}`);
+  }
+  await operation(start, optionsOf(start.settings));
+  say('bye');
+  process.exit(0);
+}
+
+process.on('uncaughtException', die); // and promises of KafkaJS that fail and that nothing waits for
+main().catch(die);
