@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aftershock.results.audit import Cell, Spread, spread
+from aftershock.results.audit import RECOVERED, Cell, Spread, spread
 from aftershock.results.compare.blocks import Block
 from aftershock.results.trials.part import Part
 
@@ -120,7 +120,7 @@ def advice_of(scenario: str, part: Part, cells: Sequence[Cell]) -> list[Advice]:
             continue
         client, other = (f"{workload['name']}/{name}" for name in (cell.client, cell.client + ADVISED))
         tried = cell.client + ADVISED in workload["arms"]
-        saved = differences(part.blocks(client, "recovery"), part.blocks(other, "recovery")) if tried else []
+        saved = differences(part.blocks(client, RECOVERED), part.blocks(other, RECOVERED)) if tried else []
         behind = fastest if fastest != cell.client else None
         found.append(Advice(scenario, cell.client, levers, behind, late_s, slowest(part, client), spread(saved)))
     return found

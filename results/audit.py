@@ -27,6 +27,8 @@ from aftershock.results.trials.statement import UNITS_MIN
 Mark: TypeAlias = Literal["kept", "slow", "broken", "open"]
 SYMBOLS: Mapping[Mark, str] = {"kept": "✓", "slow": "!", "broken": "✗", "open": "?"}
 QUANTILE = 0.95
+RECOVERED = "recovery (p95 <= 10 * steady for 2s)"
+"""Time until a client works as before; a factor of 2 depends on how busy the host is with the return of a broker."""
 _US = 1_000_000
 
 
@@ -69,11 +71,11 @@ def cells_of(scenario: str, part: Part) -> list[Cell]:
 
 def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> Cell:
     client = f"{workload['name']}/{arm}"
-    blocks = part.blocks(client, "recovery")
+    blocks = part.blocks(client, RECOVERED)
     sides = [side for side in ("produce", "consume") if workload.get(side)]
     gaps = [part.blocks(client, f"{side}.gap") for side in sides]
     checks = [check for check in part.run.verdict.checks if check.arm == arm]
-    mark, reason = _mark(checks, part, len(blocks))
+    mark, reason = _mark(checks, part, max(len(blocks), len(gaps[0])))
     under, steady = (_p95(part, client, window) for window in ("fault", "steady"))
     statuses = part.outcomes("produce", ["status"], client)["status"]
     return Cell(

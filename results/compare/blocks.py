@@ -4,7 +4,9 @@
 
     produce.latency p95 [in WINDOW]     also consume, commit; .service; pNN(.N) or max; the default window is fault
     produce.gap                         also consume, commit; the longest time without a success in the whole block
-    recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
+    recovery [(pNN <= N * steady for Ns)] [after FAULT]
+                                        from the injection to the first calm period, by the default criterion or that of
+                                        an SLO of the plan; the slowest of several faults
 
 Values of a measure are in microseconds; None (no value) counts as slower than any value. A quantile q needs 10/(1-q)
 records in *every* block, which is the minimum of all checks. A recovery within Kafka's first back-off
@@ -27,27 +29,36 @@ from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.measure.facts import MAX, Cut, RecoveryCriterion, Slice
 
 BACK_OFF_US = 100_000
+US_PER_S = 1_000_000
 RECOVERY = "recovery"
+DEFAULT = RecoveryCriterion("")
 _LATENCY = re.compile(r"((?:produce|consume|commit)\.(?:latency|service))\s+(max|p\d{1,2}(?:\.\d+)?)(?:\s+in\s+(\S+))?")
 _GAP = re.compile(r"(?:produce|consume|commit)\.gap")
-_RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
+_RECOVERY = re.compile(
+    r"recovery(?:\s+\(p(\d{1,2}(?:\.\d+)?) <= (\d+(?:\.\d+)?) \* steady for (\d+)s\))?(?:\s+after\s+(\S+))?"
+)
 
 
 @dataclass(frozen=True)
 class Measure:
     """Latency quantile, gap or recovery by which clients are compared.
 
-    ``q`` is the quantile of a latency, None for a gap or a recovery; ``after`` restricts recoveries to one fault.
+    ``q`` is the quantile of a latency, None for a gap or a recovery; ``after`` restricts recoveries to one fault, and
+    ``recovered`` says when a client has recovered, whatever its fault is.
     """
 
     metric: str
     q: float | None = None
     window: str = RUN
     after: str | None = None
+    recovered: RecoveryCriterion = DEFAULT
 
     def __str__(self) -> str:
         if self.metric == RECOVERY:
-            return f"recovery after {self.after}" if self.after else RECOVERY
+            calm = self.recovered
+            defined = f" (p{calm.q * 100:g} <= {calm.factor:g} * steady for {calm.for_us / US_PER_S:g}s)"
+            after = f" after {self.after}" if self.after else ""
+            return f"{RECOVERY}{'' if calm.is_default else defined}{after}"
         if self.q is None:
             return self.metric
         name = "max" if self.q == MAX else f"p{(Decimal(repr(self.q)) * 100).normalize():f}"
@@ -85,7 +96,9 @@ def parse(text: str) -> Measure:
     if _GAP.fullmatch(stripped):
         return Measure(stripped)
     if match := _RECOVERY.fullmatch(stripped):
-        return Measure(RECOVERY, after=match[1])
+        q, factor, for_s, after = match.groups()
+        calm = RecoveryCriterion("", float(Decimal(q) / 100), float(factor), int(for_s) * US_PER_S) if q else None
+        return Measure(RECOVERY, after=after, recovered=calm or DEFAULT)
     raise AftershockError(
         f"{text!r} can't be compared; write a metric like 'produce.latency p95 in fault', 'produce.gap' or "
         "'recovery after kill-1'"
@@ -164,20 +177,19 @@ def _gap(longest_us: int | None, successes: int) -> Block:
 def _recoveries(
     analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, default_block: int
 ) -> dict[int, Block]:
-    """Map each block of the plan to its slowest recovery by the default criterion, ignoring the criteria of SLOs."""
+    """Map each block of the plan to its slowest recovery by the measure's criterion."""
     block_of = {
         step["id"]: int(step.get("block") or default_block)
         for step in steps
         if measure.after in (None, step["id"], step.get("entry", step["id"]))
     }
-    default = RecoveryCriterion("")
     rows_by_block: dict[int, list[Mapping[str, Any]]] = {}
-    for row in analysis.get("recoveries", ()):
+    for row in analysis.get("recoveries" if measure.recovered.is_default else "calms", ()):
         number = block_of.get(row["fault"], 0)
         criterion = RecoveryCriterion(
-            "", row.get("q", default.q), row.get("factor", default.factor), row.get("for_us", default.for_us)
+            "", row.get("q", DEFAULT.q), row.get("factor", DEFAULT.factor), row.get("for_us", DEFAULT.for_us)
         )
-        if row["client"] == client and number and criterion == default:
+        if row["client"] == client and number and criterion == measure.recovered:
             rows_by_block.setdefault(number, []).append(row)
     return {number: slowest_recovery(rows) for number, rows in rows_by_block.items()}
 

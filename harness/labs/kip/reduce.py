@@ -35,6 +35,7 @@ from aftershock.redaction import PLACE
 from aftershock.results.compare.blocks import Block, parse
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.files import read_lines, read_object
+from aftershock.results.measure.facts import RecoveryCriterion
 from aftershock.results.trials.claim import Claim, state_claims
 from aftershock.results.trials.part import Part
 
@@ -69,6 +70,7 @@ class Observed(Part):
     event_names: set[str] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     slow: list[dict[str, Any]] = field(default_factory=list)
+    calms: set[RecoveryCriterion] = field(default_factory=set)
 
     def slowest(self, client: str) -> list[dict[str, Any]]:
         groups = super().slowest(client)
@@ -78,6 +80,8 @@ class Observed(Part):
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
         parsed = parse(measure)
         self.cuts.add((parsed.metric, parsed.window, client))
+        if not parsed.recovered.is_default:
+            self.calms.add(parsed.recovered)
         return super().blocks(client, measure)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
@@ -206,7 +210,8 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
                 or tuple(row[key] for key in series) in part.cuts
             ],
         }
-        | ({"slowest": part.slow} if part.slow else {}),
+        | ({"slowest": part.slow} if part.slow else {})
+        | ({"calms": [row for row in run.analysis["calms"] if _criterion(row) in part.calms]} if part.calms else {}),
     }
     if (home / "phases.json").exists():
         documents["phases"] = part.windows()
@@ -248,6 +253,10 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
     reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
     reduced["reduced_from"] = own.get("digests", {})
     (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
+
+
+def _criterion(row: Mapping[str, Any]) -> RecoveryCriterion:
+    return RecoveryCriterion("", row["q"], row["factor"], row["for_us"])
 
 
 def _write_table(table: pa.Table, folder: Path) -> None:

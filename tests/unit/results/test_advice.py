@@ -8,7 +8,7 @@ import pytest
 from aftershock.results.advice import LEVERS, advice_of, advised
 from aftershock.results.audit import cells_of
 from aftershock.results.trials.part import Part
-from aftershock.tests.unit.results.test_audit import GOOD, SLOW, S, run
+from aftershock.tests.unit.results.test_audit import CALM, GOOD, SLOW, S, run
 
 TIMES_S = {
     "librdkafka": [3.0, 3.1, 3.0, 3.2, 3.1, 3.0],
@@ -27,14 +27,8 @@ ARMS = {
 def late(home: Path, *names: str, settings: dict[str, str] | None = None) -> Part:
     """Return a run of a vanished host with the clients ``names``, each with its times of recovery."""
     made = run(home, GOOD)
-    recoveries = [
-        {
-            "fault": f"crash-{n}",
-            "client": f"orders/{name}",
-            "n": 9,
-            "observed_us": 20 * S,
-            "recovered_us": round(at * S),
-        }
+    calms = [
+        {"fault": f"crash-{n}", "client": f"orders/{name}", "n": 9, "recovered_us": round(at * S), **CALM}
         for name in names
         for n, at in enumerate(TIMES_S[name], 1)
     ]
@@ -43,7 +37,7 @@ def late(home: Path, *names: str, settings: dict[str, str] | None = None) -> Par
     arms = {name: dict(ARMS[name]) for name in names}
     arms["java"]["settings"] = settings or {}
     timeline = {**made.run.timeline, "workloads": [{**made.run.timeline["workloads"][0], "arms": arms}]}
-    analysis = {**made.run.analysis, "recoveries": recoveries, "slowest": slowest}
+    analysis = {**made.run.analysis, "calms": calms, "slowest": slowest}
     return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))
 
 
@@ -81,7 +75,7 @@ def test_what_tried_advice_saves(tmp_path: Path) -> None:
     part = late(tmp_path, "librdkafka", "java", "java-advised")
     (advice,) = advice_of("host-vanishes", part, cells_of("host-vanishes", part))
     assert "Tried: saves 6.1 s (5.8 to 6.1, n = 6)." == advice.tried
-    part.run.analysis["recoveries"][-1]["recovered_us"] = 11 * S
+    part.run.analysis["calms"][-1]["recovered_us"] = 11 * S
     (advice,) = advice_of("host-vanishes", part, cells_of("host-vanishes", part))
     assert advice.tried.startswith("Tried: makes no difference that shows, 6.0 s (-0.7 to 6.1")
 

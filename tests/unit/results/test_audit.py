@@ -13,6 +13,7 @@ from aftershock.results.trials.part import Part
 from aftershock.tests.unit.results.trials.on_disk import part as part_on_disk
 
 S = 1_000_000
+CALM = {"q": 0.95, "factor": 10, "for_us": 2 * S}
 STEPS = [{"id": f"crash-{n}", "entry": "crash", "block": n} for n in range(1, 7)]
 GOOD = Check("integrity/lost", "integrity", "arm=java produce", Status.PASS, 9, 1, "records", "none", 0.0, arm="java")
 
@@ -27,8 +28,9 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
     made = part_on_disk(home, outcomes=rows, checks=checks)
     series = {"metric": "produce.latency", "client": "orders/java"}
     analysis = {
-        "recoveries": [
-            {"fault": f"crash-{n}", "client": f"orders/{arm}", "n": 9, "observed_us": 9 * S}
+        "recoveries": [],
+        "calms": [
+            {"fault": f"crash-{n}", "client": f"orders/{arm}", "n": 9, "observed_us": 9 * S, **CALM}
             | {"recovered_us": None if arm == "other" and n <= never else round((3 + n / 10) * S)}
             for arm in ("java", "other")
             for n in range(1, 7)

@@ -12,11 +12,11 @@ import pytest
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.checks.check import Status
 from aftershock.results.compare import runs
-from aftershock.results.compare.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse
+from aftershock.results.compare.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse, stored
 from aftershock.results.compare.comparison import Confident, Question, Row, confident, rows, worst
 from aftershock.results.compare.runs import Options, arms_of, between
 from aftershock.results.evidence.evidence import Evidence, Phase
-from aftershock.results.measure.facts import Cut, Distribution, Facts, Slice
+from aftershock.results.measure.facts import Cut, Distribution, Facts, RecoveryCriterion, Slice
 from aftershock.tests.noise import pairs
 from aftershock.tests.stored_runs import documents, spoilt, write
 
@@ -124,6 +124,23 @@ def test_the_result_is_that_of_the_worst_row() -> None:
     ]  # fmt: skip
 
 
+CALM = RecoveryCriterion("", 0.99, 10, 3_000_000)
+
+
+def test_a_recovery_by_the_definition_of_an_slo() -> None:
+    """Only rows with the measure's definition count; a comparison without one keeps to the default."""
+    row = {"fault": "kill-1", "client": "c", "n": 9, "recovered_us": 4_000_000}
+    analysis = {
+        "recoveries": [{**row, "recovered_us": 9_000_000}],
+        "calms": [{**row, "q": 0.99, "factor": 10, "for_us": for_us} for for_us in (2_000_000, 3_000_000)],
+    }
+    steps = [{"id": "kill-1", "block": 1}]
+    measure = parse("recovery (p99 <= 10 * steady for 3s)")
+    assert {1: Block(4_000_000, 9)} == stored(analysis, steps, measure, "c")
+    assert {1: Block(9_000_000, 9)} == stored(analysis, steps, parse("recovery"), "c")
+    assert {} == stored(analysis, steps, parse("recovery (p99 <= 3 * steady for 3s)"), "c")
+
+
 @pytest.mark.parametrize(
     ("text", "measure"),
     [
@@ -132,6 +149,7 @@ def test_the_result_is_that_of_the_worst_row() -> None:
         ("commit.gap", Measure("commit.gap")),
         ("recovery after kill-1", Measure("recovery", after="kill-1")),
         ("recovery", Measure("recovery")),
+        ("recovery (p99 <= 10 * steady for 3s) after kill-1", Measure("recovery", after="kill-1", recovered=CALM)),
     ],
 )
 def test_measures_are_read(text: str, measure: Measure) -> None:
