@@ -32,6 +32,7 @@ from aftershock.harness.run.drive import drive
 from aftershock.harness.run.permissions import Permissions, refuse_attachment, refuse_programs
 from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.required_apis import refuse_missing_apis
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import watchdog
 from aftershock.harness.safety.heal import defer_interrupts, sweep
@@ -203,6 +204,7 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
     progress.log(f"attaching to {attach.bootstrap}: only topics and settings named in the plan are changed")
     with closing(AttachedCluster(descriptor, home.path)) as cluster:
         cluster.check()
+        refuse_missing_apis(job.timeline, attach, cluster.api_versions())
         versions = {**home.facts["versions"], **cluster.versions()}
         try:
             drive_on(job, cluster, home, {"versions": versions}, progress)
