@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
-from aftershock.faults.plan.check import CheckedPlan, load_plan
+from aftershock.faults.plan.check import CheckedPlan, check_version, load_plan
 from aftershock.faults.plan.cluster import Attach, BlockDevice
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
@@ -121,6 +121,8 @@ def prepare(
 ) -> Job:
     """Compile a plan from a file (Path) or YAML text (str); raise PlanError if the plan can't or may not be run."""
     checked = load_plan(plan, changes)
+    if kafka:
+        check_version(checked, kafka)
     if not allow_exec:
         refuse_programs(checked)
     if attach := checked.plan.cluster.attach:
