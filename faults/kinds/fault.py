@@ -20,7 +20,7 @@ from aftershock.faults.plan.workloads import Topic, Workload
 from aftershock.faults.runtime.record import NOTHING, Clock, Targets, Undo, Witness
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets import clients
-from aftershock.faults.targets.roles import needs_draw, parse
+from aftershock.faults.targets.roles import Controller, Coordinator, innermost, needs_draw, parse
 
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
@@ -173,6 +173,8 @@ class Fault(BaseModel, ABC):
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     needs: ClassVar[tuple[Need, ...]] = ()
     """Keys of ``cluster`` that a launched cluster gets wherever a fault of this kind is used; see ``cluster_needs``."""
+    apis: ClassVar[tuple[str, ...]] = ()
+    """Kafka's names of the APIs that a fault of this kind calls, beside Metadata; see ``kafka_apis``."""
     for_rule: ClassVar[ForRule]
     allowance_ms: ClassVar[int]
     """Time that the compiler reserves beyond ``for`` for the injection and the heal of a fault of this kind."""
@@ -198,6 +200,12 @@ class Fault(BaseModel, ABC):
     def cluster_needs(self) -> tuple[Need, ...]:
         """Return the keys of ``cluster`` that a launched cluster gets for this fault, by default ``needs``."""
         return self.needs
+
+    def kafka_apis(self) -> tuple[str, ...]:
+        """Return the APIs that this fault calls: by default ``apis``, and those that find the brokers of its roles."""
+        parsed = [innermost(parse(role)) for role in self.roles().values()]
+        by_role = {"DescribeQuorum": Controller, "FindCoordinator": Coordinator}
+        return (*self.apis, *(api for api, kind in by_role.items() if any(isinstance(role, kind) for role in parsed)))
 
     def effective_exposure_target(self) -> TargetKind:
         """Return the type of target whose traffic meets the fault, by default the fault class's ``exposure_target``."""

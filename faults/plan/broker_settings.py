@@ -2,7 +2,8 @@
 
 A plan may come from a stranger, and each node's settings reach its container as environment variables ``KAFKA_*``, some
 of which the start scripts of Kafka's image add to the command line of the JVM (``KAFKA_OPTS``). Therefore a plan may
-use only names that Kafka defines: ``broker_settings.json`` lists them for all supported versions, and is written by
+use only names that Kafka defines: ``broker_settings.json`` lists them for Kafka 4.1 to 4.3, and those of them that
+Kafka 3.9 lacks (``new_in_4``). It is written by
 ``python -m aftershock.tests.contract.test_broker_settings`` from Kafka's jars. Of these, a plan may not use
 
 * settings that the harness sets itself, such as ``listeners``;
@@ -39,6 +40,13 @@ _PACKAGES = ("org.apache.kafka.", "aftershock.")
 def known_settings() -> Mapping[Owner, frozenset[str]]:
     document = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     return {"node": frozenset(document["node"]), "topic": frozenset(document["topic"])}
+
+
+@cache
+def lacking_settings() -> Mapping[Owner, frozenset[str]]:
+    """Return the settings that Kafka 3.9 and earlier lack."""
+    lacking = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))["new_in_4"]
+    return {"node": frozenset(lacking["node"]), "topic": frozenset(lacking["topic"])}
 
 
 def setting_refusal(owner: Owner, name: str, value: str, *, foreign: bool = False) -> str | None:

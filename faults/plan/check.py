@@ -36,6 +36,7 @@ from aftershock.faults.plan.document import (
     format_problems,
     load,
 )
+from aftershock.faults.plan.kafka_version import version_problems
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
 from aftershock.faults.plan.references import group_warnings, reference_problems
@@ -89,7 +90,19 @@ def check(plan: Plan) -> None:
 
 
 def _problems(draft: Draft) -> list[Problem]:
-    return [*reference_problems(draft), *attachment_problems(draft), *conflicts(draft), *slo_problems(draft)]
+    return [
+        *reference_problems(draft),
+        *version_problems(draft),
+        *attachment_problems(draft),
+        *conflicts(draft),
+        *slo_problems(draft),
+    ]
+
+
+def check_version(checked: CheckedPlan, kafka: str) -> None:
+    """Raise PlanError if a plan uses what Kafka lacks in a version that replaces the plan's own."""
+    if problems := list(version_problems(checked.draft, kafka)):
+        raise PlanError(format_problems(problems, checked.source_map))
 
 
 def apply_changes(document: Document, changes: Iterable[str]) -> None:

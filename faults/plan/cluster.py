@@ -165,6 +165,13 @@ class Cluster(Part):
     """
 
     kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
+    image: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[a-z0-9][a-z0-9._/:-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
+            description="a Docker image of your own that is on the engine, in the place of `kafka` (docs/KAFKA.md)",
+        ),
+    ] = None
     racks: Annotated[
         dict[RackName, Annotated[StrictInt, Field(ge=1, le=NODES_MAX)]], Field(min_length=1, max_length=RACKS_MAX)
     ] = {"a": 1, "b": 1, "c": 1}
@@ -226,6 +233,8 @@ class Cluster(Part):
     def _consistent(self) -> Self:
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
             raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
+        if self.image and self.kafka != "default":
+            raise ValueError("`kafka` is a version of Kafka's own image, and `image` is another image: remove either")
         if self.disks and self.block_device:
             raise ValueError("`disks` keeps logs in memory, and `block_device` on a device: remove one of the two")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:

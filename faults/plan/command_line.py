@@ -33,7 +33,9 @@ class ClusterDocument:
     ignored: tuple[str, ...] = ()
 
     def on(self, kafka: str) -> "ClusterDocument":
-        """Return a copy of the cluster spec for another version of Kafka."""
+        """Return a copy of the cluster spec for another version of Kafka; an image of the user's stays."""
+        if self.cluster.image:
+            return self
         return replace(self, cluster=self.cluster.model_copy(update={"kafka": kafka}))
 
     def to_yaml(self) -> str:

@@ -254,6 +254,12 @@ class Consume(TopicSection):
         return tuple(name for name in declared if re.fullmatch(self.pattern, name))
 
 
+def group_protocol(planned: str | None, client: str, settings: Mapping[str, object]) -> str:
+    """Return the group protocol of an arm: that of ``consume.protocol``, of its settings, or its client's default."""
+    default = "consumer" if client == "reference" else "classic"
+    return str(planned or settings.get("group.protocol") or default)
+
+
 class Commit(Part):
     """OffsetCommit load of each arm, which commits in turn to ``groups`` groups that have no members (KIP-1224).
 

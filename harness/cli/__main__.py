@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from aftershock.errors import AftershockError, EngineError
+from aftershock.errors import AftershockError, EngineError, ImageError
 from aftershock.harness.cli import adhoc, analysis, init, search
 from aftershock.harness.cli.options import (
     ERROR,
@@ -170,17 +170,41 @@ def images(
         str | None, typer.Option("--for", metavar="PLAN", help="Pull or build only the images that a plan needs.")
     ] = None,
     kafka: KafkaOption = None,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check", metavar="NAME", help="Test an image against the contract of node images, line by line."
+        ),
+    ] = None,
 ) -> int:
-    """List Aftershock's local Docker images; with --ensure, get missing images, and prepare a faster Spark start."""
+    """List Aftershock's local Docker images; with --ensure, get missing images, and prepare a faster Spark start.
+
+    With --check, the exit code is 0 if the image keeps the contract of docs/KAFKA.md, 1 if it breaks a line, and 2 if
+    the image is not on the Docker engine.
+    """
     from aftershock.faults.plans import find
     from aftershock.harness.cluster import engine
+    from aftershock.harness.cluster.image_contract import check_image
     from aftershock.harness.cluster.launch import images_for
     from aftershock.harness.run.run import prepare
     from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log
+    if check and (ensure or plan or kafka):
+        raise AftershockError("--check tests one image: leave out --ensure, --for and --kafka")
     job = prepare(find(plan), (), 0, log, kafka=kafka, allow_exec=True) if plan else None
     client = engine.connect()
+    if check:
+        try:
+            engine.local_image(client, check)
+        except ImageError as error:
+            log(str(error))
+            return 2
+        broken = False
+        for result in check_image(client, check):
+            print(result, flush=True)
+            broken = broken or bool(result.problem)
+        return int(broken)
     if job:
         images_for(client, job.spec, log)
         if job.has_java_clients:

@@ -15,23 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
-from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.errors import ErrorCode
 from pydantic import ValidationError
 
-from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, WorkloadError
+from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, UnsupportedError, WorkloadError
 from aftershock.faults.plan.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.cluster import out_of_sync
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
-from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, VERSIONS_REQUEST, Admin, raise_for, still_lacking
+from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, metadata_request, raise_for, still_lacking
 from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.settings import topic_ids
+from aftershock.harness.kafka.versions import lowered
 from aftershock.harness.run.assignments import all_worker_names, group_names
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.workloads.adapters.security import SecuritySettings
+from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import Security
 from aftershock.workloads.load.logread import EndOffsets, Topic, end_offsets
@@ -41,8 +42,6 @@ NO_RACK = "none"
 _IN_SYNC_S = 30.0
 _ENDS_S = 30.0
 _TIMEOUT_S = 10.0
-_DESCRIBE_CLUSTER, _VERSION = 60, 2
-_DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=False)
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,10 @@ class ClusterDescription:
 
 
 def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
-    """Describe the cluster over the first address in ``bootstrap`` that answers; raise ClusterError without answer."""
+    """Describe the cluster over the first address in ``bootstrap`` that answers; raise ClusterError without answer.
+
+    The only API that the broker must have is Metadata.
+    """
     try:
         pairs = (item.rpartition(":") for item in bootstrap.split(","))
         addresses = [Address.checked(host, int(port)) for host, _, port in pairs]
@@ -124,16 +126,16 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
     for address in addresses:
         try:
             with Connection(address, _TIMEOUT_S, security) as connection:
-                versions: Any = connection.ask(VERSIONS_REQUEST)
-                if not any(v.api_key == _DESCRIBE_CLUSTER and v.max_version >= _VERSION for v in versions.api_keys):
-                    raise ClusterError(
-                        f"the broker at {address} is older than Kafka 4.0; attach a cluster of Kafka 4.0 or later"
-                    )
-                response: Any = connection.ask(_DESCRIBE)
+                response: Any = connection.ask(lowered(metadata_request([]), connection.versions))
+        except UnsupportedError as error:
+            raise ClusterError(
+                f"the cluster can't be described by the broker at {address}: {error}; attach a cluster whose brokers "
+                "have such a version"
+            ) from error
         except OSError as error:
             failures.append(f"{address}: {error}")
         else:
-            brokers = [Broker(BrokerId(b.broker_id), Address(b.host, b.port), b.rack) for b in response.brokers]
+            brokers = [Broker(BrokerId(b.node_id), Address(b.host, b.port), b.rack) for b in response.brokers]
             return ClusterDescription(str(response.cluster_id), tuple(sorted(brokers, key=lambda broker: broker.id)))
     raise ClusterError(f"the attached cluster can't be reached: {'; '.join(failures)}")
 
@@ -241,6 +243,17 @@ class AttachedCluster:
             self.toxiproxy.check()
         self.admin.topics()
 
+    def api_versions(self) -> Mapping[Address, Versions]:
+        """Return the API versions that each broker offers; raise ClusterError if a broker does not tell them."""
+        versions = {}
+        for address in self.admin.addresses.values():
+            try:
+                with Connection(address, _TIMEOUT_S, self.secured) as connection:
+                    versions[address] = connection.versions
+            except (OSError, UnsupportedError) as error:
+                raise ClusterError(f"the broker at {address} does not tell its API versions: {error}") from error
+        return versions
+
     def versions(self) -> Mapping[str, str]:
         return {"toxiproxy": self.toxiproxy.version()} if self.toxiproxy else {}
 
@@ -307,7 +320,9 @@ class AttachedCluster:
         # a broker may not have the metadata of a new topic yet
         ids = {**topic_ids(self.admin), **self.descriptor.created}
         provided = {
-            planned["name"]: Topic(planned["name"], ids[planned["name"]], planned["partitions"]) for planned in topics
+            # without ids (before Kafka 2.8), the evidence identifies a topic by its name
+            name: Topic(name, ids[name] or name, planned["partitions"])
+            for name, planned in zip(names, topics, strict=True)
         }
         old = [topic for name, topic in provided.items() if name not in self.descriptor.created]
         return provided, end_offsets(self.bootstrap(None), old, _ENDS_S, self.secured) if old else {}

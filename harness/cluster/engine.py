@@ -32,6 +32,8 @@ DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION
 OFFICIAL_KAFKA = "apache/kafka"
 OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
+_TAGGED = re.compile(r":(\d+\.\d+\.\d+)")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _LOCAL = "http+docker://"  # begin of the SDK's address of an engine that it reaches through a socket of this host
 
 
@@ -133,9 +135,26 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     Raises ImageError if the image can be neither pulled nor built, and EngineError if the Docker engine refused a
     request.
     """
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+    if not _RELEASE.fullmatch(version):
         raise ImageError(f"{version!r} is not a Kafka version; use a released version, such as {DEFAULT_KAFKA}")
     return _ensure(client, f"{OFFICIAL_KAFKA}:{version}", build.kafka(version), log)
+
+
+def local_image(client: docker.DockerClient, name: str) -> Image:
+    """Return a user's image that is on the engine; raise ImageError if it is missing, as such images are not pulled."""
+    with _engine_errors():
+        if has_image(client, name):
+            return Image(name, _digest(client, name), "here")
+    raise ImageError(
+        f"the image {name} is not on the Docker engine, and images of your own are not pulled: build it, or type: "
+        f"docker pull {name}"
+    )
+
+
+def version_in(image: str) -> str:
+    """Return the Kafka version in the tag of an image, or the image's whole name if the tag has none."""
+    match = _TAGGED.search(image)
+    return match[1] if match else image
 
 
 def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
@@ -143,7 +162,13 @@ def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
 
 
 def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka's Java client, which is built on top of the image of Kafka ``version``."""
+    """Return an image of Kafka's Java client, which is built on top of the image of Kafka ``version``.
+
+    Kafka 3.x has no share consumer, which the image needs, so the clients of such a cluster are those of DEFAULT_KAFKA,
+    as are those of a cluster with an image whose version is unknown.
+    """
+    if version.startswith("3.") or not _RELEASE.fullmatch(version):
+        version = DEFAULT_KAFKA
     return _built(client, build.java_client(kafka_image(client, version, log).name), log)
 
 

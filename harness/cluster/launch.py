@@ -25,11 +25,12 @@ from aftershock.harness.cluster import clocks, engine, gc_pauses, ownership
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
 from aftershock.harness.cluster.disks import create_volumes, run_on_volume, volumes_of
 from aftershock.harness.cluster.engine import Image, docker_errors
+from aftershock.harness.cluster.image_contract import checked_image
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.packets import start_helper
 from aftershock.harness.cluster.preloads import create_preload, preload_volume
-from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
+from aftershock.harness.cluster.topology import LOG_DIR, MEMORY, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.settings import create_topic_on, set_level
 from aftershock.harness.run.rundir import RunDir
@@ -39,7 +40,6 @@ from aftershock.harness.safety import watchdog
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 
-_MEMORY = "1g"
 _READY_S = 90.0
 _TOXIPROXY_S = 10.0
 
@@ -81,10 +81,13 @@ def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Imag
     """
     if spec.block_device and (refusal := engine.block_device_refusal(client)):
         raise EngineError(f"the nodes can't have block devices: {refusal}")
-    image = engine.java_client_image if spec.own_classes else engine.kafka_image
     needs_tools = spec.block_device or spec.clocks or spec.packets or spec.gc_pauses
     tools = engine.tools_image(client, log) if needs_tools else None
-    return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log), tools)
+    if spec.image:
+        kafka = checked_image(client, spec.image, log)
+    else:
+        kafka = (engine.java_client_image if spec.own_classes else engine.kafka_image)(client, spec.kafka, log)
+    return Images(kafka, engine.toxiproxy_image(client, log), tools)
 
 
 def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]:
@@ -156,7 +159,7 @@ def launch(
                 names[node],
                 {**labels, NODE: str(node.id), "aftershock.rack": node.rack},
                 env=spec.environment(node, cluster_id_of(run_id), advertised) | preloaded,
-                mem_limit=_MEMORY,
+                mem_limit=MEMORY,
                 # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
                 cap_drop=["DAC_OVERRIDE"],
                 **network,

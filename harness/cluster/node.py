@@ -8,7 +8,6 @@ new image's command and default environment. The replaced container is stopped, 
 until the cluster is removed, because its output is evidence.
 """
 
-import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,12 +21,11 @@ from docker.models.containers import Container
 
 from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerState, Outcome
-from aftershock.harness.cluster.engine import docker_errors
+from aftershock.harness.cluster.engine import docker_errors, version_in
 from aftershock.harness.cluster.topology import Node
 
 SHUT_DOWN_S = 30
 FREEZE_ATTEMPTS = 8
-_VERSION = re.compile(r":(\d+\.\d+\.\d+)")
 WAS = "-was-"  # <name>-was-<n>: a container that was replaced
 _REQUEST_THREADS = "data-plane-kafk"  # the kernel's 15 characters of the names of network and request handler threads
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
@@ -57,12 +55,8 @@ class KafkaNode:
         return self.container.status if self.container.status in ("running", "paused") else "exited"
 
     def version(self) -> str:
-        """Return the Kafka version in the tag of the node's image; raise ClusterError for a tag without version."""
-        image = str(self.container.attrs["Config"]["Image"])
-        match = _VERSION.search(image)
-        if match is None:
-            raise ClusterError(f"the tag of the image {image} of the node {self._name} has no Kafka version")
-        return match[1]
+        """Return the Kafka version in the tag of the node's image, or the image's name for a tag without version."""
+        return version_in(str(self.container.attrs["Config"]["Image"]))
 
     def usage(self) -> ContainerUsage | None:
         """Return the CPU time and sent bytes of the node's container; None if Docker does not measure them."""

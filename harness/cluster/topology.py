@@ -19,7 +19,7 @@ from aftershock.faults.plan.broker_settings import setting_refusal
 from aftershock.faults.plan.cluster import BlockDevice, Disks
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster.engine import DEFAULT_KAFKA
+from aftershock.harness.cluster.engine import DEFAULT_KAFKA, version_in
 
 Channel = Literal["client", "replication", "controller", "admin"]
 
@@ -28,7 +28,7 @@ TOXIPROXY_API_PORT = 8474
 _CLIENT_PORT = 9100  # + the client rack's number, counted from 1
 _REPLICATION_PORT = 9200  # + the node's id
 _CONTROLLER_PORT = 9300  # + the node's id
-_ADMIN_PORT = 9400
+ADMIN_PORT = 9400
 # ports of Toxiproxy inside its container
 _CLIENT_PROXY_PORT = 20000  # + 100 x the client rack's number + the node's id
 ADMIN_PROXY_PORT = 29000  # + the node's id; for the harness's requests to brokers
@@ -115,7 +115,7 @@ class Topology:
             for rack in self.racks:
                 port, upstream = self.client_proxy_port(rack, node.id), f"{target}:{self.client_port(rack)}"
                 yield Proxy(client_proxy(rack, node.id), "client", rack, node.id, None, port, upstream)
-            port, upstream = ADMIN_PROXY_PORT + node.id, f"{target}:{_ADMIN_PORT}"
+            port, upstream = ADMIN_PROXY_PORT + node.id, f"{target}:{ADMIN_PORT}"
             yield Proxy(f"admin-{node.name}", "admin", None, node.id, None, port, upstream)
             ports["replication"] = _REPLICATION_PORT + node.id
         if node.controller:
@@ -170,6 +170,7 @@ def topology(racks: Mapping[str, int], controllers: int) -> Topology:
 
 
 LOG_DIR = "/var/lib/kafka/data"
+MEMORY = "1g"  # limit of a node's container
 DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
 
 
@@ -215,7 +216,8 @@ class ClusterSpec:
     ``heap_bytes`` is the heap of each node's JVM, None for that of the profile. ``features`` has the levels of Kafka's
     features that differ from those of a new cluster. With ``clocks``, the wall clock of each node can be moved;
     with ``packets``, packets of the links can be changed; with ``hosts``, the address of a node outlives its process;
-    with ``gc_pauses``, the JVM of each node can be stopped by garbage collections.
+    with ``gc_pauses``, the JVM of each node can be stopped by garbage collections. ``image`` is an image of the user's,
+    whose name is then ``kafka`` unless its tag has a version.
     """
 
     kafka: str
@@ -233,6 +235,7 @@ class ClusterSpec:
     packets: bool = False
     hosts: bool = False
     gc_pauses: bool = False
+    image: str | None = None
 
     @cached_property
     def topology(self) -> Topology:
@@ -240,9 +243,15 @@ class ClusterSpec:
 
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
-        """Return the specification of the cluster in a plan; ``kafka`` overrides the plan's Kafka version."""
+        """Return the specification of the cluster in a plan; ``kafka`` overrides the plan's Kafka version.
+
+        Raises ClusterError if the plan has an image of its own, which no version can override.
+        """
+        if kafka and plan.image:
+            raise ClusterError(f"the plan's `cluster.image` is {plan.image}: omit --kafka {kafka}")
         return cls(
-            kafka=kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka),
+            kafka=kafka or _planned_kafka(plan),
+            image=plan.image,
             racks=dict(plan.racks),
             controllers=plan.controllers,
             profile=PROFILES[plan.profile],
@@ -261,7 +270,8 @@ class ClusterSpec:
 
     def as_plan(self) -> ClusterPlan:
         return ClusterPlan(
-            kafka=self.kafka,
+            kafka="default" if self.image else self.kafka,
+            image=self.image,
             racks=dict(self.racks),
             profile=cast("Any", self.profile.name),
             controllers=cast("Any", self.controllers),
@@ -286,6 +296,7 @@ class ClusterSpec:
             "racks": [[rack, count] for rack, count in self.racks.items()],
             "controllers": self.controllers,
             "profile": self.profile.name,
+            **({"image": self.image} if self.image else {}),
             **({"disks": self.disks.model_dump()} if self.disks else {}),
             **({"block_device": self.block_device.model_dump()} if self.block_device else {}),
             **({"wire_proxy": True} if self.wire_proxy else {}),
@@ -319,6 +330,7 @@ class ClusterSpec:
             packets=bool(document.get("packets")),
             hosts=bool(document.get("hosts")),
             gc_pauses=bool(document.get("gc_pauses")),
+            image=document.get("image"),
         )
 
     @property
@@ -343,7 +355,7 @@ class ClusterSpec:
         listeners = {}
         if node.broker:
             listeners = {client_listener(rack): self.topology.client_port(rack) for rack in racks}
-            listeners |= {"BROKER": _REPLICATION_PORT + node.id, "ADMIN": _ADMIN_PORT}
+            listeners |= {"BROKER": _REPLICATION_PORT + node.id, "ADMIN": ADMIN_PORT}
         if node.controller:
             listeners["CONTROLLER"] = _CONTROLLER_PORT + node.id
         properties = {
@@ -394,6 +406,12 @@ class ClusterSpec:
         if self.own_classes:
             environment["CLASSPATH"] = "/opt/aftershock"  # the folder of Aftershock's classes in the image
         return environment
+
+
+def _planned_kafka(plan: ClusterPlan) -> str:
+    if plan.image:
+        return version_in(plan.image)
+    return DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka
 
 
 def client_listener(rack: str) -> str:

@@ -1,7 +1,8 @@
 """Administration of a cluster over Kafka's protocol, through listeners that faults never touch.
 
 Every broker forwards requests that need the active controller. Therefore an administration request goes to the broker
-that answered the previous request; if that broker does not answer in time, the request goes to the next broker.
+that answered the previous request; if that broker does not answer in time, the request goes to the next broker. Each
+broker gets a request in a version that the broker offers (`versions.lowered`).
 """
 
 import base64
@@ -30,8 +31,9 @@ from kio.schema.metadata.v12 import request as metadata
 from kio.static.primitive import i32Timedelta
 from kio.static.protocol import RequestPayload
 
-from aftershock.errors import AdminError
+from aftershock.errors import AdminError, UnsupportedError
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
+from aftershock.harness.kafka.versions import lowered
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
@@ -89,7 +91,7 @@ class Admin:
     """
 
     def __init__(self, addresses: Mapping[BrokerId, Address], security: Security = PLAINTEXT) -> None:
-        self._addresses = dict(addresses)
+        self.addresses = dict(addresses)
         self._security = security
         self._order = list(addresses)
         self._connections: dict[BrokerId, Connection] = {}
@@ -97,7 +99,7 @@ class Admin:
 
     def copy(self) -> "Admin":
         """Return a client with connections of its own, for requests at the same time."""
-        return Admin(self._addresses, self._security)
+        return Admin(self.addresses, self._security)
 
     def close(self) -> None:
         with self._lock:
@@ -113,10 +115,13 @@ class Admin:
     ) -> Any:
         """Send a request to the first broker that answers, or to the broker ``only``; the caller checks error codes."""
         with self._lock:
-            failures = []
+            failures, code = [], "NETWORK_EXCEPTION"
             for broker in [broker for broker in self._order if broker not in excluding] if only is None else (only,):
                 try:
                     response = self._ask_broker(broker, request, timeout_s)
+                except UnsupportedError as error:
+                    failures.append(f"k{broker}: {error}")
+                    code = "UNSUPPORTED_VERSION"
                 except OSError as error:
                     if connection := self._connections.pop(broker, None):
                         connection.close()
@@ -124,26 +129,29 @@ class Admin:
                 else:
                     self._order.sort(key=lambda candidate: candidate != broker)
                     return response
-        raise AdminError(f"no broker answered {type(request).__name__} ({'; '.join(failures)})", "NETWORK_EXCEPTION")
+        raise AdminError(f"no broker answered {type(request).__name__} ({'; '.join(failures)})", code)
 
     def _ask_broker(self, broker: BrokerId, request: RequestPayload, timeout_s: float) -> Any:
         if idle := self._connections.get(broker):
             try:
-                return idle.ask(request, timeout_s)
+                return idle.ask(lowered(request, idle.versions), timeout_s)
             except ConnectionError:
                 # the idle connection may belong to an earlier process of a restarted broker
                 idle.close()
-        self._connections[broker] = Connection(self._addresses[broker], timeout_s, self._security)
-        return self._connections[broker].ask(request, timeout_s)
+        self._connections[broker] = connection = Connection(self.addresses[broker], timeout_s, self._security)
+        return connection.ask(lowered(request, connection.versions), timeout_s)
 
     def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
         """Send a request that the active controller executes, with a long deadline; repeat after transient errors."""
         return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
     def members(self, excluding: Collection[BrokerId] = ()) -> tuple[Member, ...]:
-        """Return all registered brokers, including fenced brokers (DescribeCluster v2, KIP-1073)."""
+        """Return all registered brokers, including fenced brokers (DescribeCluster v2, KIP-1073).
+
+        A broker older than Kafka 4.0 leaves out fenced brokers.
+        """
         brokers = self.ask(_DESCRIBE_CLUSTER, excluding=excluding).brokers
-        return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in brokers)
+        return tuple(Member(BrokerId(b.broker_id), b.rack, getattr(b, "is_fenced", False)) for b in brokers)
 
     def cluster_id(self) -> str:
         return str(self.ask(_DESCRIBE_CLUSTER).cluster_id)
@@ -168,7 +176,7 @@ class Admin:
                 topic.name,
                 p.partition_index,
                 BrokerId(p.leader_id) if p.leader_id >= 0 else None,
-                p.leader_epoch,
+                getattr(p, "leader_epoch", -1),  # of Metadata v7 and later
                 tuple(map(BrokerId, p.replica_nodes)),
                 tuple(map(BrokerId, p.isr_nodes)),
             )
@@ -284,9 +292,14 @@ class Admin:
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
         """Return the coordinator of a group; the request makes Kafka create the topic ``__consumer_offsets``."""
         request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
-        response = _retry_transient(lambda: self.ask(request).coordinators[0], deadline_s)
+        response = _retry_transient(lambda: _coordinator(self.ask(request)), deadline_s)
         raise_for(response.error_code, f"find the coordinator of {group}")
         return BrokerId(response.node_id)
+
+
+def _coordinator(response: Any) -> Any:
+    """Return the coordinator in a FindCoordinator response, which is the response itself before v4."""
+    return response.coordinators[0] if hasattr(response, "coordinators") else response
 
 
 def quorum_request() -> RequestPayload:

@@ -35,9 +35,12 @@ _CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
 
 
 def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
-    """Return the type ("classic", "consumer", "share", "streams") of each group that a broker coordinates, by id."""
+    """Return the type ("classic", "consumer", "share", "streams") of each group that a broker coordinates, by id.
+
+    A broker older than Kafka 3.8 (ListGroups v5) returns no types, and its groups count as classic.
+    """
     response = admin.ask(ListGroupsRequest(states_filter=(), types_filter=()), only=coordinator)
-    return {group.group_id: group.group_type.lower() for group in response.groups}
+    return {group.group_id: getattr(group, "group_type", "classic").lower() for group in response.groups}
 
 
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:

@@ -82,7 +82,9 @@ def quotas(admin: Admin) -> dict[str, dict[str, str]]:
 
 
 def topic_ids(admin: Admin) -> dict[str, str]:
-    return {topic.name: id_as_text(topic.topic_id) for topic in admin.ask(metadata_request()).topics}
+    """Return the id of each topic; the ids are empty if the broker is older than Kafka 2.8 (Metadata v10)."""
+    topics = admin.ask(metadata_request()).topics
+    return {topic.name: id_as_text(topic.topic_id) if hasattr(topic, "topic_id") else "" for topic in topics}
 
 
 def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
@@ -143,7 +145,9 @@ def set_level(admin: Admin, name: str, level: int) -> None:
         validate_only=False,
     )
     response = admin.ask(request, _FEATURES_TIMEOUT_S)
-    raise_for(response.error_code, f"set the feature {name} to {level}", response.error_message)
+    # the error of each feature is in the response only before v2 (Kafka 4.0)
+    for result in (response, *getattr(response, "results", ())):
+        raise_for(result.error_code, f"set the feature {name} to {level}", result.error_message)
 
 
 def _api_versions(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:

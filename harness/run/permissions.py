@@ -83,7 +83,7 @@ def _problems(path: Path, text: str, content: Mapping[str, Any]) -> Iterator[str
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm of the plan has ``client: exec``, and so starts a program with the user's rights."""
+    """Raise PlanError if the plan starts programs: an arm with ``client: exec``, or an image of its own for nodes."""
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
         f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
@@ -91,6 +91,12 @@ def refuse_programs(checked: CheckedPlan) -> None:
         for name, arm in workload.arms.items()
         if arm.client == "exec"
     ]
+    if image := checked.plan.cluster.image:
+        where = checked.source_map.position(("cluster", "image"))
+        problems.append(
+            f"{where}: the plan would start containers of the image {image}; add --allow-exec (in Python: "
+            "allow_exec=True) if you trust it"
+        )
     if problems:
         raise PlanError(problems)
 

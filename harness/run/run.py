@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
-from aftershock.faults.plan.check import CheckedPlan, load_plan
+from aftershock.faults.plan.check import CheckedPlan, check_version, load_plan
 from aftershock.faults.plan.cluster import Attach, BlockDevice
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
@@ -32,6 +32,7 @@ from aftershock.harness.run.drive import drive
 from aftershock.harness.run.permissions import Permissions, refuse_attachment, refuse_programs
 from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.required_apis import refuse_missing_apis
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import watchdog
 from aftershock.harness.safety.heal import defer_interrupts, sweep
@@ -123,6 +124,8 @@ def prepare(
 ) -> Job:
     """Compile a plan from a file (Path) or YAML text (str); raise PlanError if the plan can't or may not be run."""
     checked = load_plan(plan, changes)
+    if kafka:
+        check_version(checked, kafka)
     if not allow_exec:
         refuse_programs(checked)
     if attach := checked.plan.cluster.attach:
@@ -216,6 +219,7 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
     progress.log(f"attaching to {attach.bootstrap}: only topics and settings named in the plan are changed")
     with closing(AttachedCluster(descriptor, home.path)) as cluster:
         cluster.check()
+        refuse_missing_apis(job.timeline, attach, cluster.api_versions())
         versions = {**home.facts["versions"], **cluster.versions()}
         try:
             drive_on(job, cluster, home, {"versions": versions}, progress)

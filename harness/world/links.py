@@ -27,6 +27,7 @@ from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.proxies import Toxiproxy
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import BROKER, VERSIONS_REQUEST, metadata_request
+from aftershock.harness.kafka.versions import lowered
 from aftershock.harness.world.threads import delegate, in_thread
 from aftershock.workloads.kafka.wire.codec import PREFIX, decode_response, encode_frame, response_type
 from aftershock.workloads.kafka.wire.connection import Address, Connection
@@ -187,8 +188,10 @@ class LinksWorld:
             for id_ in brokers
         )
 
+        request = DescribeConfigsRequest(resources=resources)
+
         def own_ids(connection: Connection) -> list[BrokerId]:
-            results = cast("Any", connection.ask(DescribeConfigsRequest(resources=resources))).results
+            results = cast("Any", connection.ask(lowered(request, connection.versions))).results
             return [BrokerId(int(item.resource_name)) for item in results if item.error_code == ErrorCode.none]
 
         ids = await self._probe(link, own_ids)
@@ -236,7 +239,7 @@ class LinksWorld:
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._probing, run)
-        except OSError as error:
+        except (OSError, ClientError) as error:
             raise FaultError(f"no answer through the link {link.proxy} ({address}): {error}") from error
 
     def _address_of(self, proxy: Proxy) -> Address:

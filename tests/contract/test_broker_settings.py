@@ -16,6 +16,7 @@ from aftershock.faults.plan.broker_settings import known_settings, setting_refus
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
 
 VERSIONS = (DEFAULT_KAFKA, "4.2.1", "4.1.2")
+OLDER = "3.9.1"
 PROGRAM = Path(__file__).parents[1] / "data" / "kafka_settings" / "SettingNames.java"
 POM = Path(__file__).parents[2] / "harness" / "cluster" / "images" / "kafka" / "pom.xml"
 
@@ -56,5 +57,10 @@ if __name__ == "__main__":
         for release in VERSIONS:
             for of, settings in names_of(release, Path(temporary)).items():
                 found[of] |= settings.keys()
-    data = {"versions": VERSIONS, **{of: sorted(settings) for of, settings in found.items()}}
+        older = names_of(OLDER, Path(temporary))
+    data = {
+        "versions": VERSIONS,
+        **{of: sorted(settings) for of, settings in found.items()},
+        "new_in_4": {of: sorted(settings - older[of].keys()) for of, settings in found.items()},
+    }
     Path(broker_settings.__file__).with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -53,6 +53,7 @@ class CloseSession(Fault):
     exclusive_resources = ()
     for_rule = "refused"
     allowance_ms = 500
+    apis = ("Fetch",)
 
     kind: Literal["close_session"] = "close_session"
     client: ClientText | None = Field(

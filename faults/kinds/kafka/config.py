@@ -151,6 +151,11 @@ class Config(Fault):
             raise ValueError("a config fault needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`")
         return self
 
+    def kafka_apis(self) -> tuple[str, ...]:
+        """Return the APIs that read and change the settings of the resource."""
+        quotas = ("DescribeClientQuotas", "AlterClientQuotas")
+        return (*super().kafka_apis(), *(quotas if self.client_id else ("DescribeConfigs", "IncrementalAlterConfigs")))
+
     def effective_exposure_target(self) -> TargetKind:
         """Return the type of the resource whose settings change."""
         return "brokers" if self.broker else "topics" if self.topic else "clients"

@@ -69,6 +69,7 @@ class MoveCoordinator(Fault):
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
     for_rule = "optional"
     allowance_ms = 2_000
+    apis = ("FindCoordinator", "AlterPartitionReassignments", "ListPartitionReassignments", "ElectLeaders")
 
     kind: Literal["move_coordinator"] = "move_coordinator"
     group: GroupName
@@ -120,6 +121,7 @@ class DeleteGroupOffsets(Fault):
     exclusive_resources = ()
     for_rule = "refused"
     allowance_ms = 1_000
+    apis = ("FindCoordinator", "OffsetFetch", "OffsetDelete")
 
     kind: Literal["delete_group_offsets"] = "delete_group_offsets"
     group: GroupName

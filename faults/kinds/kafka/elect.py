@@ -43,6 +43,7 @@ class Elect(TopicFault):
     closes_connections = True  # the former leader answers with an error
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
     allowance_ms = 1_000
+    apis = ("ElectLeaders",)
 
     kind: Literal["elect"] = "elect"
     election: Election = "preferred"

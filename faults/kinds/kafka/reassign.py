@@ -269,6 +269,7 @@ class Reassign(Fault):
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
     for_rule = "optional"
     allowance_ms = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
+    apis = ("AlterPartitionReassignments", "ListPartitionReassignments", "ElectLeaders")
 
     kind: Literal["reassign"] = "reassign"
     topic: str | None = Field(
@@ -291,6 +292,11 @@ class Reassign(Fault):
     cancel_after: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None, description="time after which the move of replicas is cancelled; needs a `throttle`"
     )
+
+    def kafka_apis(self) -> tuple[str, ...]:
+        """Return the APIs that change the replicas and, with ``throttle``, the brokers' settings."""
+        throttling = ("DescribeConfigs", "IncrementalAlterConfigs") if self.throttle else ()
+        return (*super().kafka_apis(), *throttling)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -83,6 +83,7 @@ class AddPartitions(TopicFault):
     permanent_effect = "The topic keeps the additional partitions."
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
     allowance_ms = 1_000
+    apis = ("CreatePartitions",)
 
     kind: Literal["add_partitions"] = "add_partitions"
     to: Annotated[StrictInt, Field(ge=2, le=10_000, description="the topic's new number of partitions")]
@@ -144,6 +145,7 @@ class DeleteRecords(TopicFault):
     permanent_effect = "The deleted records are missing from the logs."
     exclusive_resources = (ExclusiveResource("records", "topics"),)
     allowance_ms = 1_000
+    apis = ("ListOffsets", "DeleteRecords")
 
     kind: Literal["delete_records"] = "delete_records"
     share: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -224,6 +226,7 @@ class RecreateTopic(TopicFault):
     permanent_effect = "The topic has another topic id and none of the earlier records."
     exclusive_resources = tuple(ExclusiveResource(name, "topics") for name in ("assignment", "records", "settings"))
     allowance_ms = 2_000  # 0.3 s for six partitions
+    apis = ("DescribeConfigs", "CreateTopics", "DeleteTopics")
 
     kind: Literal["recreate_topic"] = "recreate_topic"
 

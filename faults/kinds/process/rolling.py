@@ -291,6 +291,9 @@ class RollingUpgrade(RollingFault):
         return frozenset(plan.cluster.node_racks if plan.cluster else ())
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
+        if plan.cluster and plan.cluster.image:
+            sentence = "`rolling_upgrade` replaces Kafka's own images: use `kafka` in the place of `image`"
+            yield Problem(("kind",), sentence)
         launched = plan.cluster.kafka if plan.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
             message = (

@@ -40,7 +40,13 @@ _SILENCE_S = 240  # limit of the time in which a build has no output
 _SUITE = "bookworm"
 _PACKAGES = ("openjdk-17-jre-headless", "ca-certificates", "iptables", "ethtool")
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
-_KAFKA_MAJOR_MIN = 4  # older versions use another logging library and still have ZooKeeper
+_KAFKA_MIN = (
+    3,
+    7,
+)  # older versions have no KafkaDockerWrapper, which writes a node's properties and formats its storage
+_LOG4J_2_SINCE = (4, 0)
+# binding of SLF4J to Log4j 1, with which older versions log; that of Log4j 2 is in the pom.xml
+_LOG4J_1_BINDING = ("org.slf4j", "slf4j-reload4j", "1.7.36")
 _TOXIPROXY_MODULE = "github.com/Shopify/toxiproxy/v2"
 _GO_MIN = (1, 21)  # the first version that downloads a newer toolchain when a module requires it
 
@@ -110,14 +116,16 @@ def base() -> Recipe:
 
 def kafka(version: str) -> Recipe:
     def download(build: "Build") -> None:
-        if int(version.partition(".")[0]) < _KAFKA_MAJOR_MIN:
-            raise StepError(
-                f"the build of a Kafka image supports Kafka {_KAFKA_MAJOR_MIN}.0.0 and later, not {version}"
-            )
-        build.maven(f"-Dkafka.version={version}")
+        if (major, minor) < _KAFKA_MIN:
+            oldest = ".".join(map(str, _KAFKA_MIN))
+            raise StepError(f"the build of a Kafka image supports Kafka {oldest}.0 and later, not {version}")
+        properties = zip(("group", "artifact", "version"), binding, strict=False)
+        build.maven(f"-Dkafka.version={version}", *(f"-Dbinding.{name}={value}" for name, value in properties))
 
-    parent = base()
-    return Recipe("kafka", version, download, ("jars (Maven)", 15), build_s=40, base=parent.name, parent=parent)
+    major, minor, _ = map(int, version.split("."))
+    binding = _LOG4J_1_BINDING if (major, minor) < _LOG4J_2_SINCE else ()
+    parent, step = base(), ("jars (Maven)", 15)
+    return Recipe("kafka", version, download, step, build_s=40, pinned=binding, base=parent.name, parent=parent)
 
 
 def java_client(kafka_name: str) -> Recipe:

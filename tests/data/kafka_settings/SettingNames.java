@@ -3,16 +3,24 @@ import java.util.TreeMap;
 
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
-import org.apache.kafka.server.config.QuotaConfig;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 /** Prints Kafka's own settings as lines `node NAME TYPE` and `topic NAME TYPE`, from the definitions that brokers use. */
 public class SettingNames {
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws ReflectiveOperationException {
         Map<String, ConfigDef.ConfigKey> node = new TreeMap<>(AbstractKafkaConfig.CONFIG_DEF.configKeys());
-        node.putAll(QuotaConfig.brokerQuotaConfigs().configKeys());
+        ConfigDef quotas = (ConfigDef) quotaClass().getMethod("brokerQuotaConfigs").invoke(null);
+        node.putAll(quotas.configKeys());
         print("node", node);
         print("topic", new TreeMap<>(LogConfig.configDefCopy().configKeys()));
+    }
+
+    private static Class<?> quotaClass() throws ClassNotFoundException {
+        try {
+            return Class.forName("org.apache.kafka.server.config.QuotaConfig");
+        } catch (ClassNotFoundException error) {
+            return Class.forName("org.apache.kafka.server.config.QuotaConfigs"); // Kafka 3.9
+        }
     }
 
     private static void print(String kind, Map<String, ConfigDef.ConfigKey> keys) {

@@ -6,32 +6,25 @@
    because responses are ordered, so no later response can arrive before the missing response. All other requests in
    flight on the closed channel fail with ConnectionError.
 3. An invalid or unexpected message from the broker closes the channel; all requests in flight fail with ProtocolError.
-4. ``Channel.open`` sends ApiVersions v4 or older, which names no cluster and no node, because with v5 (KIP-1242) a
-   broker behind a misrouting proxy would refuse the connection.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from kio.schema.errors import ErrorCode
 from kio.static.protocol import RequestPayload, ResponsePayload
 
 from aftershock.errors import AuthenticationError, ProtocolError, UnsupportedError
-from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.codec import (
     FRAME_BYTES_MAX,
     PREFIX,
-    Api,
     Frames,
     Versions,
     decode_response,
     frame_head,
-    known_versions,
-    request_type,
+    negotiation,
     response_type,
 )
 from aftershock.workloads.kafka.wire.connection import Address
@@ -40,11 +33,10 @@ from aftershock.workloads.kafka.wire.login import login
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 _CORRELATION_IDS = 1 << 31
-_SOFTWARE_SINCE = 3  # first version of ApiVersions with the client's software name
-_SOFTWARE = {"client_software_name": "aftershock", "client_software_version": "1"}
 _CLOSE_TIMEOUT_MS = 1_000.0  # limit for writing buffered requests in `close`
 _BUFFER_BYTES_MAX = 1 << 16  # `ask` and `send_only` flush when their buffer reaches this size
 
+T = TypeVar("T")
 Callback = Callable[[Any], None]
 """Callback of a request, called with the response or with an exception; the callback must not raise."""
 
@@ -243,32 +235,21 @@ class Channel(asyncio.Protocol):
 
 async def _negotiate(channel: Channel, security: Security, timeout_ms: float) -> Versions:
     """Log in and return the API versions that the broker offers; abort the channel on failure."""
-    steps, response = login(security), None
-    version = known_versions(Api.API_VERSIONS)[-1]
-    try:
-        with suppress(StopIteration):
+
+    async def answer(steps: Generator[RequestPayload, Any, T]) -> T:
+        response = None
+        try:
             while True:
                 response = (await channel.request(steps.send(response), timeout_ms=timeout_ms)).response
-        while True:
-            software = _SOFTWARE if version >= _SOFTWARE_SINCE else {}
-            request = request_type(Api.API_VERSIONS, version)(**software)
-            response = (await channel.request(request, timeout_ms=timeout_ms)).response
-            offered = Versions(
-                {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},
-                {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", ())},
-                getattr(response, "finalized_features_epoch", -1),
-            )
-            if response.error_code != ErrorCode.unsupported_version or version == 0:
-                break
-            # The response has the supported versions of ApiVersions, unless the broker is older than Kafka 2.4.
-            version = offered.pick(Api.API_VERSIONS, version - 1) if Api.API_VERSIONS in offered.offered else 0
-    except AuthenticationError as error:
+        except StopIteration as end:
+            return cast("T", end.value)
+
+    try:
+        await answer(login(security))
+        return await answer(negotiation())
+    except (AuthenticationError, UnsupportedError) as error:
         channel.abort()
-        raise AuthenticationError(f"{channel.address}: {error}") from error
+        raise type(error)(f"{channel.address}: {error}") from error
     except BaseException:
         channel.abort()
         raise
-    if response.error_code:
-        channel.abort()
-        raise UnsupportedError(f"{channel.address} refuses ApiVersions v{version}: {codes.name(response.error_code)}")
-    return offered

@@ -5,11 +5,11 @@ highest version that the broker offers, kio knows and the caller allows.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from enum import IntEnum
 from functools import cache
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kio.index import load_request_schema, load_response_from_request, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -17,6 +17,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
 from aftershock.errors import ProtocolError, UnsupportedError
+from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.decoder import decode, struct_reader
 from aftershock.workloads.kafka.wire.encoder import encoded_parts
 
@@ -104,6 +105,10 @@ def request_type(api: Api, version: int) -> type[RequestPayload]:
     return load_request_schema(api, version)
 
 
+_SOFTWARE_SINCE = 3  # first version of ApiVersions with the client's software name
+_SOFTWARE = {"client_software_name": "aftershock", "client_software_version": "1"}
+
+
 class Versions:
     """API versions that one broker offers, as API key -> (lowest version, highest version).
 
@@ -134,6 +139,30 @@ class Versions:
                 f"{api.name}: the broker offers versions {lowest} to {highest}, this client knows {_span(api)}{limit}"
             )
         return version
+
+
+def negotiation() -> Generator[RequestPayload, Any, Versions]:
+    """Negotiate API versions with a broker: yield ApiVersions requests, receive responses, return the offered versions.
+
+    ApiVersions has v4 at most, which names no cluster and no node, because with v5 (KIP-1242) a broker behind a
+    misrouting proxy would refuse the connection. Raises UnsupportedError if the broker refuses every version.
+    """
+    version = known_versions(Api.API_VERSIONS)[-1]
+    while True:
+        software = _SOFTWARE if version >= _SOFTWARE_SINCE else {}
+        response = yield request_type(Api.API_VERSIONS, version)(**software)
+        offered = Versions(
+            {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},
+            {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", ())},
+            getattr(response, "finalized_features_epoch", -1),
+        )
+        if response.error_code != ErrorCode.unsupported_version or version == 0:
+            break
+        # The response has the supported versions of ApiVersions, unless the broker is older than Kafka 2.4.
+        version = offered.pick(Api.API_VERSIONS, version - 1) if Api.API_VERSIONS in offered.offered else 0
+    if response.error_code:
+        raise UnsupportedError(f"the broker refuses ApiVersions v{version}: {codes.name(response.error_code)}")
+    return offered
 
 
 def _span(api: Api) -> str:

@@ -6,9 +6,10 @@ so that a caller that tries several brokers continues with the next broker.
 
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from functools import cached_property
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from kio.static.protocol import RequestPayload, ResponsePayload
 
@@ -16,15 +17,18 @@ from aftershock.errors import AuthenticationError, ProtocolError
 from aftershock.workloads.kafka.wire.codec import (
     FRAME_BYTES_MAX,
     PREFIX,
+    Versions,
     checked_length,
     decode_response,
     encode_frame,
+    negotiation,
     response_type,
 )
 from aftershock.workloads.kafka.wire.login import login
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 PORT_MAX = 65_535
+T = TypeVar("T")
 
 
 class Address(NamedTuple):
@@ -66,10 +70,7 @@ class Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security.tls is not None:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=address.host)
-            steps, response = login(security), None
-            with suppress(StopIteration):
-                while True:
-                    response = self.ask(steps.send(response))
+            self._answer(login(security))
         except AuthenticationError as error:
             self.close()
             raise PeerError(f"{address}: {error}") from error
@@ -87,6 +88,20 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    @cached_property
+    def versions(self) -> Versions:
+        """API versions that the broker offers, which are asked for once; raises UnsupportedError if it refuses."""
+        return self._answer(negotiation())
+
+    def _answer(self, steps: Generator[RequestPayload, Any, T]) -> T:
+        """Send the requests that ``steps`` yields and pass it the responses; return its result."""
+        response = None
+        try:
+            while True:
+                response = self.ask(steps.send(response))
+        except StopIteration as end:
+            return cast("T", end.value)
 
     def ask(self, request: RequestPayload, timeout_s: float | None = None) -> ResponsePayload:
         """Send one request and return its decoded response; ``timeout_s`` limits the time for both."""

@@ -125,6 +125,12 @@ def test_an_unknown_plan_or_run_is_an_error_with_advice(tmp_path: Path) -> None:
     assert "nope" in run.stderr
 
 
+def test_checking_an_image_excludes_other_options(tmp_path: Path) -> None:
+    done = aftershock("images", "--check", "ours/kafka:1", "--ensure", cwd=tmp_path)
+    assert (3, "") == (done.returncode, done.stdout)
+    assert "--check tests one image: leave out --ensure" in done.stderr
+
+
 def test_changes_are_checked_like_the_plan(tmp_path: Path) -> None:
     """--set changes the plan, and an invalid change is a problem of the plan."""
     (tmp_path / "good.yaml").write_text(GOOD)

@@ -178,3 +178,19 @@ def test_permission_denied_is_a_separate_error(monkeypatch: pytest.MonkeyPatch) 
         EngineError, match="the Docker engine at tcp://engine:2375 denies access: join the docker group"
     ):
         engine.connect()
+
+
+@pytest.mark.parametrize(("version", "client"), [("4.1.2", "4.1.2"), ("3.9.1", "4.3.1"), ("ours/kafka:fixed", "4.3.1")])
+def test_java_clients_have_share_consumers(built: list[str], version: str, client: str) -> None:
+    """Kafka 3.x has none, and the version of a user's image may be unknown: their Java clients are the default's."""
+    engine.java_client_image(FakeClient(registry=APIError("no registry")), version, print)
+    assert [client, client] == built
+
+
+def test_an_image_of_the_user_is_never_pulled() -> None:
+    """The image may be a stranger's: what is not on the engine is an error that says how to get it."""
+    client = FakeClient("ours/kafka:1")
+    assert engine.Image("ours/kafka:1", "sha256:id", "here") == engine.local_image(client, "ours/kafka:1")
+    with pytest.raises(ImageError, match="docker pull ours/kafka:2"):
+        engine.local_image(client, "ours/kafka:2")
+    assert [] == client.api.pulled

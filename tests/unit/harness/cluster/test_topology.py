@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aftershock.errors import ClusterError
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.topology import FAST, PRODUCTION, ClusterSpec, Topology, cluster_id_of, topology
 
@@ -62,6 +63,21 @@ def test_a_plan_may_turn_the_rebalance_on() -> None:
     """A property in the plan's cluster section overrides ours."""
     nodes = environments(ClusterPlan(controllers=1, config={"auto.leader.rebalance.enable": "true"}))
     assert {"true"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
+
+
+@pytest.mark.parametrize(
+    ("image", "kafka"), [("ours/kafka:4.1.2-fixed", "4.1.2"), ("ours/kafka:fixed", "ours/kafka:fixed")]
+)
+def test_an_image_of_the_user_takes_the_place_of_a_version(image: str, kafka: str) -> None:
+    """It survives storage and a plan; a version from the command line contradicts it."""
+    plan = ClusterPlan(image=image)
+    spec = ClusterSpec.of(plan)
+    assert (image, kafka) == (spec.image, spec.kafka)
+    assert spec == ClusterSpec.from_json(json.loads(json.dumps(spec.to_json())))
+    assert spec == ClusterSpec.of(spec.as_plan())
+    assert spec.to_json() != ClusterSpec.of(ClusterPlan()).to_json()
+    with pytest.raises(ClusterError, match="omit --kafka"):
+        ClusterSpec.of(plan, "4.3.1")
 
 
 def test_an_empty_value_restores_kafkas_default() -> None:

@@ -154,3 +154,16 @@ def test_nothing_is_dialled_without_permission(listener: socket.socket, tmp_path
     assert 1 == len(list((tmp_path / "runs").iterdir()))
     permitted = aftershock("heal", "--run", home.run_id, "--allow-attach", address, "--secret", "PATH", cwd=tmp_path)
     assert "--allow-attach" not in permitted.stderr
+
+
+def test_an_image_of_a_plan_is_a_program() -> None:
+    """A stranger's plan starts no container of an image that it names."""
+    text = """name: strange
+cluster: {image: 'theirs/kafka:1'}
+topics: [{name: orders, partitions: 3, replication: 1}]
+workloads: [{name: orders, produce: {topic: orders, rate: 10/s}}]
+"""
+    says = r"plan\.yaml:2:18: the plan would start containers of the image theirs/kafka:1; add --allow-exec"
+    with pytest.raises(PlanError, match=says):
+        prepare(text, (), 1, print)
+    assert "theirs/kafka:1" == prepare(text, (), 1, print, allow_exec=True).spec.image

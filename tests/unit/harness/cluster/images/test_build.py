@@ -1,11 +1,13 @@
 """Names of images, and remains of a failed build. No engine is needed; the processes are real."""
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from docker.errors import ImageNotFound
@@ -235,13 +237,41 @@ def test_a_go_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         build_image(FakeClient(), build.toxiproxy(), log_lines.append)
 
 
-def test_kafka_before_4_can_not_be_built(log_lines: list[str]) -> None:
-    """The recipe does not fit 3.x: the error comes before any download."""
+def test_kafka_before_3_7_can_not_be_built(log_lines: list[str]) -> None:
+    """The recipe does not fit 3.6: the error comes before any download."""
     with pytest.raises(
         ImageError,
-        match=r"building kafka 3\.9\.1 failed .*: the build of a Kafka image supports Kafka 4\.0\.0 and later",
+        match=r"building kafka 3\.6\.2 failed .*: the build of a Kafka image supports Kafka 3\.7\.0 and later",
     ):
-        build_image(FakeClient(), build.kafka("3.9.1"), log_lines.append)
+        build_image(FakeClient(), build.kafka("3.6.2"), log_lines.append)
+
+
+@pytest.mark.parametrize(("version", "binding"), [("4.3.1", []), ("3.9.1", ["org.slf4j", "slf4j-reload4j", "1.7.36"])])
+def test_each_kafka_gets_its_binding_of_slf4j(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[str], version: str, binding: list[str]
+) -> None:
+    """Kafka 3.x logs with Log4j 1: with the binding of 4.x beside its own, its log would go to either."""
+    stand_in(tmp_path, monkeypatch, "mvn", f'echo "$@" >{tmp_path}/words')
+    client, recipe = FakeClient(), build.kafka(version)
+    client.api.images.add(build.base().name)
+    build_image(client, recipe, log_lines.append)
+    words = (tmp_path / "words").read_text().split()
+    assert f"-Dkafka.version={version}" in words
+    assert binding == [word.partition("=")[2] for word in words if word.startswith("-Dbinding.")]
+
+
+def test_the_pom_and_the_logs_fit_both_versions() -> None:
+    """What the command line replaces is a property of the pom; appenders have the names that Kafka's setup appends."""
+    folder = build.kafka("3.9.1").folder
+    pom = ET.parse(folder / "pom.xml")  # noqa: S314 -- ours
+    space = {"m": "http://maven.apache.org/POM/4.0.0"}
+    names = [element.tag.rpartition("}")[2] for element in pom.findall("m:properties/*", space)]
+    assert ["binding.group", "binding.artifact", "binding.version"] == names
+    assert "${binding.artifact}" in [element.text for element in pom.findall(".//m:artifactId", space)]
+    for file, appender in (("log4j.properties", "stdout"), ("tools-log4j.properties", "stderr")):
+        assert re.search(
+            rf"^log4j\.rootLogger=[A-Z]+, {appender}$", (folder / "docker" / file).read_text(), re.MULTILINE
+        )
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, script: str) -> None:
