@@ -16,6 +16,7 @@ from aftershock.results.audit import SYMBOLS
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.text import table
 
+CLIENTS = "clients"
 BEGIN = "<!-- cards: written by `make gallery` from stored evidence -->"
 
 
@@ -54,7 +55,9 @@ def brief(card: audit.Card) -> str:
 def main(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:
     if name:
         print(audit.reduce(Path(out) / "audit", Path(folder) / name), "bytes")  # noqa: T201
-    card = audit.read_stored_card(Path(folder) / "clients")
+    if not (Path(folder) / CLIENTS).is_dir():
+        raise AftershockError(f"{folder} has no card {CLIENTS}; run an audit, and name {CLIENTS} and its --out here")
+    card = audit.read_stored_card(Path(folder) / CLIENTS)
     for path, results in ((Path(page), cards(Path(folder))), (Path(readme), brief(card))):
         text = path.read_text(encoding="utf-8")
         write_whole(path, replace_results(text, results, BEGIN))
