@@ -27,7 +27,7 @@ from aftershock.workloads.kafka.committer.attempts import CommitterSettings
 from aftershock.workloads.kafka.committer.committer import Committer
 from aftershock.workloads.kafka.rules import values
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
-from aftershock.workloads.kafka.wire import channel
+from aftershock.workloads.kafka.wire import channel, codec
 from aftershock.workloads.kafka.wire.codec import Api, Versions
 from aftershock.workloads.load.fleet import Fleet
 
@@ -178,7 +178,7 @@ async def versions_spoken(
         return Versions(lowered, *features)
 
     monkeypatch.setattr(channel, "frame_head", recorded)
-    monkeypatch.setattr(channel, "Versions", offered)
+    monkeypatch.setattr(codec, "Versions", offered)
     writer = Writer(bootstrap, topic)
     await writer.producer.start([topic])
     await writer.send(5)
