@@ -32,23 +32,17 @@ class Lever:
     scenarios: Sequence[str]
 
 
-def _levers(request: tuple[str, str], connect_ms: str, reconnect_ms: str | None = None) -> tuple[Lever, ...]:
-    setting, default = request
-    reconnect = "reconnect.backoff.max.ms"
-    levers = [
-        Lever(setting, default, "5000", "the wait for the answer of a silent broker", _SILENT),
-        Lever("socket.connection.setup.timeout.ms", connect_ms, "1000", "the wait for a connection", _SILENT),
-    ]
-    if reconnect_ms:
-        levers.append(Lever(reconnect, reconnect_ms, "1000", "the pause between attempts to connect", _LOST))
-    return tuple(levers)
-
-
-LEVERS: Mapping[str, Sequence[Lever]] = {
-    "confluent": _levers(("socket.timeout.ms", "60000"), "30000", "10000"),
-    "java": _levers(("request.timeout.ms", "30000"), "10000"),
-    "reference": _levers(("request.timeout.ms", "30000"), "10000"),
-}
+_ANSWER, _CONNECTION = "the wait for the answer of a silent broker", "the wait for a connection"
+_KAFKA = (
+    Lever("request.timeout.ms", "30000", "5000", _ANSWER, _SILENT),
+    Lever("socket.connection.setup.timeout.ms", "10000", "1000", _CONNECTION, _SILENT),
+)
+_LIBRDKAFKA = (
+    Lever("socket.timeout.ms", "60000", "5000", _ANSWER, _SILENT),
+    Lever("socket.connection.setup.timeout.ms", "30000", "1000", _CONNECTION, _SILENT),
+    Lever("reconnect.backoff.max.ms", "10000", "1000", "the pause between attempts to connect", _LOST),
+)
+LEVERS: Mapping[str, Sequence[Lever]] = {"confluent": _LIBRDKAFKA, "java": _KAFKA, "reference": _KAFKA}
 """Levers by the kind of a client in a plan."""
 
 
