@@ -16,6 +16,7 @@ from aftershock.harness.labs import gallery
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.harness.labs.measurement import run_missing
 from aftershock.harness.run.run import Job
+from aftershock.results.audit import RECOVERED
 from aftershock.results.checks.check import Check
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.tests.unit.results.test_audit import GOOD, SLOW, run
@@ -40,6 +41,8 @@ def test_each_scenario_takes_any_client(planned: Planned) -> None:
     assert 50 == int(workload.arms["java"].settings["retry.backoff.ms"])
     assert checked.plan.blocks == lab.BLOCKS
     assert len(checked.plan.why) > 80
+    # a card has no recovery in a run whose plan does not judge it by the card's definition
+    assert (planned.name != "member-dies") == any(RECOVERED in str(entry.slo) for entry in checked.plan.objectives)
     if planned.name == "member-dies":
         killed = [step.parameters["client"] for step in job(planned).timeline.steps if step.block == 1]
         assert ["java member 2", "mine-1.2 member 2"] == killed
