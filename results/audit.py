@@ -7,6 +7,7 @@ own checks:
 * ``slow``: an SLO of the client that is only reported failed, such as ``recovery < 6s after crash``
 * ``kept``: all checks of the client passed
 * ``open``: some check of the client is undecided, or fewer than six blocks took effect
+* ``unsupported``: the brokers can't serve the client, so it did not run
 
 Intervals of medians are those of order statistics: of six blocks, smallest to largest covers the median with 97 %.
 """
@@ -24,8 +25,8 @@ from aftershock.results.text import amount
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import UNITS_MIN
 
-Mark: TypeAlias = Literal["kept", "slow", "broken", "open"]
-SYMBOLS: Mapping[Mark, str] = {"kept": "✓", "slow": "!", "broken": "✗", "open": "?"}
+Mark: TypeAlias = Literal["kept", "slow", "broken", "open", "unsupported"]
+SYMBOLS: Mapping[Mark, str] = {"kept": "✓", "slow": "!", "broken": "✗", "open": "?", "unsupported": "n/a"}
 QUANTILE = 0.95
 RECOVERED = "recovery (p95 <= 10 * steady for 2s)"
 """Time until a client works as before; a factor of 2 depends on how busy the host is with the return of a broker."""
@@ -61,6 +62,11 @@ class Cell:
     duplicates: int
     lost: int
     slowdown: float | None
+
+
+def unsupported(scenario: str, client: str, reason: str) -> Cell:
+    """Return the cell of a client that the brokers can't serve."""
+    return Cell(scenario, client, "unsupported", reason, spread([]), None, 0, 0, 0, None)
 
 
 def cells_of(scenario: str, part: Part) -> list[Cell]:

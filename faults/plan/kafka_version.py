@@ -79,9 +79,10 @@ def _lacking_groups(draft: Draft, kafka: str) -> Iterator[Problem]:
                 sentence = f"{kafka} has no share groups (KIP-932): remove `share`, {_UPGRADE}"
                 yield Problem(("workloads", index, "arms", name, "settings", "share"), sentence, on_key=True)
             elif consume and consume.group and group_protocol(consume.protocol, arm.client, arm.settings) == "consumer":
-                default = "" if consume.protocol else f", the default of the arm `{name}`,"
+                default = "" if consume.protocol else f", that of the arm `{name}`,"
+                setting = "" if consume.protocol else "give the arm the setting `group.protocol: classic`, "
                 sentence = (
-                    f"{kafka} has the group protocol `consumer` (KIP-848){default} only as a preview: write "
+                    f"{kafka} has the group protocol `consumer` (KIP-848){default} only as a preview: {setting}write "
                     f"`protocol: classic`, {_UPGRADE}"
                 )
                 yield Problem(("workloads", index, "consume", "protocol" if consume.protocol else "group"), sentence)

@@ -290,7 +290,8 @@ def audit(
     if try_advice:
         clients = lab.with_advised(clients)
     limit_s, home = budget_s(budget) if budget else None, out / "audit"
-    runs = lab.planned(clients, against)
+    refused = lab.refusals(clients, against)
+    runs = lab.planned(clients, against, refused)
     lab.require_budget(runs, limit_s)
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
@@ -305,6 +306,6 @@ def audit(
             return run_plan(job)[0]
 
         run_missing(home / lab.RUNS_NAME, runs, seed, perform, progress.log, limit_s)
-    card = lab.read_card(home, runs, seed)
+    card = lab.read_card(home, runs, seed, refused)
     progress.log(f"report card: {lab.write(card, home)}")
     return show(card)

@@ -9,13 +9,14 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aftershock.errors import AftershockError, EvidenceError
-from aftershock.faults.plan.check import load_plan
+from aftershock.errors import AftershockError, EvidenceError, PlanError
+from aftershock.faults.plan.check import check_version, load_plan
 from aftershock.faults.plan.document import load
 from aftershock.faults.plan.workloads import ARMS_MAX
 from aftershock.faults.plans import find
@@ -24,7 +25,7 @@ from aftershock.harness.labs import measurement
 from aftershock.harness.labs.kip.reduce import Observed, replacement, size_of, write_run
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.results.advice import ADVISED, Advice, advice_of, advised
-from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of
+from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of, unsupported
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
@@ -117,13 +118,37 @@ def with_advised(clients: Clients) -> Clients:
     return arms
 
 
-def planned(clients: Clients, kafka: str | None) -> tuple[Planned, ...]:
-    """Return the run of each scenario, with the clients as the arms of its plan."""
+def refusals(clients: Clients, kafka: str | None) -> list[Cell]:
+    """Return a cell for each client that brokers of the version ``kafka`` can't serve in a scenario."""
+    cells = list[Cell]()
+    if kafka is None:
+        return cells
+    for name, client in product(SCENARIOS, clients):
+        checked = load_plan(find(f"audit/{name}"), _changes(name, {client: clients[client]}))
+        try:
+            check_version(checked, kafka)
+        except PlanError as error:
+            cells.append(unsupported(name, client, error.problems[0].partition(": ")[2]))
+    return cells
+
+
+def planned(clients: Clients, kafka: str | None, refused: Iterable[Cell] = ()) -> tuple[Planned, ...]:
+    """Return the run of each scenario, with the clients as the arms of its plan, except those that are refused there.
+
+    Raises AftershockError if all are refused everywhere.
+    """
     runs = []
     for name in SCENARIOS:
-        plan, changes = f"audit/{name}", _changes(name, clients)
+        absent = {cell.client for cell in refused if cell.scenario == name}
+        served = {client: arm for client, arm in clients.items() if client not in absent}
+        if not served:
+            continue
+        plan, changes = f"audit/{name}", _changes(name, served)
         load_ms = compile_checked(load_plan(find(plan), changes), 0).length_ms
         runs.append(Planned(name, plan, _AROUND_S, changes, BLOCKS, load_ms / 1000 / BLOCKS, kafka))
+    if not runs:
+        reason = next(cell.reason for cell in refused)
+        raise AftershockError(f"Kafka {kafka} can serve none of the clients. {reason}")
     return tuple(runs)
 
 
@@ -169,22 +194,38 @@ class Card:
     def clients(self) -> list[str]:
         return list(dict.fromkeys(cell.client for cell in self.all_cells))
 
+    def row(self, scenario: str) -> list[Cell | None]:
+        """Return a scenario's cells in the order of ``clients``; None for a client without a cell."""
+        by_client = {cell.client: cell for cell in self.cells[scenario]}
+        return [by_client.get(client) for client in self.clients]
+
     def marks(self, client: str) -> str:
         """Return how many scenarios a client kept, as ``11 of 12``."""
-        own = [cell for cell in self.all_cells if cell.client == client]
+        own = [cell for cell in self.all_cells if cell.client == client and cell.mark != "unsupported"]
         return f"{sum(cell.mark == 'kept' for cell in own)} of {len(own)}"
 
     @property
     def exit_code(self) -> int:
         """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open."""
         marks = {cell.mark for cell in self.all_cells}
-        return 1 if marks & {"broken", "slow"} else 2 if self.missing or "open" in marks or not marks else 0
+        return (
+            1
+            if marks & {"broken", "slow"}
+            else 2
+            if self.missing or marks & {"open", "unsupported"} or not marks
+            else 0
+        )
 
 
-def read_card(home: Path, planned_runs: Sequence[Planned], seed: int) -> Card:
+def read_card(home: Path, planned_runs: Sequence[Planned], seed: int, refused: Iterable[Cell] = ()) -> Card:
     """Compute the card from the stored runs below ``home``. Raises EvidenceError for a damaged run."""
     record = measurement.read(home / RUNS_NAME, seed)
-    return _card(home, {run.name: record.finished(run, home) for run in planned_runs})
+    card = _card(home, {run.name: record.finished(run, home) for run in planned_runs})
+    cells = {
+        scenario: [*card.cells.get(scenario, ()), *(cell for cell in refused if cell.scenario == scenario)]
+        for scenario in SCENARIOS
+    }
+    return replace(card, cells={scenario: row for scenario, row in cells.items() if row})
 
 
 def read_stored_card(home: Path) -> Card:
@@ -232,16 +273,24 @@ def figures(cell: Cell) -> str:
     """Return the figures of a cell in a few words: recovery with its interval, the longest gap, and what was lost."""
     parts = []
     if cell.recovery.n:
-        parts.append(f"{seconds(cell.recovery.median_s)} ({_range(cell.recovery)})")
+        parts.append(f"{median(cell)} ({_range(cell.recovery)})")
     if cell.gap_s is not None:
         parts.append(f"gap {cell.gap_s:.1f} s")
     counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
     parts += [f"{count} {word}" for word, count in counts.items() if count]
-    return ", ".join(parts) or "no figures"
+    return ", ".join(parts) or ("" if cell.mark == "unsupported" else "no figures")
 
 
-def seconds(value: float | None) -> str:
-    return "never" if value is None else f"{value:.1f} s"
+def marked(cell: Cell | None, words: Callable[[Cell], str] = figures) -> str:
+    """Return a cell's mark and its figures; nothing for a client that did not run in a scenario."""
+    return f"{SYMBOLS[cell.mark]} {words(cell)}".rstrip() if cell else ""
+
+
+def median(cell: Cell) -> str:
+    """Return the median of the recovery; nothing for a cell without one."""
+    if not cell.recovery.n:
+        return ""
+    return "never" if cell.recovery.median_s is None else f"{cell.recovery.median_s:.1f} s"
 
 
 def _range(spread: Spread) -> str:
@@ -256,7 +305,7 @@ def text(card: Card) -> str:
     for scenario, cells in card.cells.items():
         lines.append(scenario)
         for cell in cells:
-            lines.append(f"  {SYMBOLS[cell.mark]} {cell.client:{width}}  {figures(cell)}"[:80])
+            lines.append(f"{SYMBOLS[cell.mark]:>3} {cell.client:{width}}  {figures(cell)}"[:80])
             if cell.reason:
                 lines.append(f"    {cell.reason}"[:80])
     lines += [f"{scenario}: {why}" for scenario, why in card.missing.items()]
@@ -268,11 +317,10 @@ def text(card: Card) -> str:
 
 def markdown(card: Card) -> str:
     """Return the card as a table for a README."""
-    rows = []
-    for scenario, cells in card.cells.items():
-        by_client = {cell.client: f"{SYMBOLS[cell.mark]} {figures(cell)}" for cell in cells}
-        rows.append([scenario.replace("-", " "), *(by_client.get(client, "") for client in card.clients)])
+    rows = [[scenario.replace("-", " "), *map(marked, card.row(scenario))] for scenario in card.cells]
     notes = "".join(f"\n* not run: {scenario}: {why}" for scenario, why in card.missing.items())
+    refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == "unsupported")
+    notes += "".join(f"\n* n/a: {client}: {reason}" for client, reason in refused)
     notes += "".join(f"\n* {advice.text}" for advice in card.advice)
     return f"{card.about}. Recovery: median (interval).\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
 
@@ -304,4 +352,4 @@ def write(card: Card, home: Path) -> Path:
     write_whole(home / NAME, json.dumps(document(card), indent=1) + "\n")
     write_whole(home / MARKDOWN, markdown(card))
     write_whole(home / BADGE, badge(card))
-    return write_whole(home / PAGE, filled(PAGE, card=card, whys=whys, symbols=SYMBOLS, figures=figures))
+    return write_whole(home / PAGE, filled(PAGE, card=card, whys=whys, symbols=SYMBOLS, marked=marked))

@@ -12,7 +12,6 @@ from pathlib import Path
 from aftershock.errors import AftershockError
 from aftershock.harness.labs import audit
 from aftershock.harness.labs.kip.output import replace_results
-from aftershock.results.audit import SYMBOLS
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.text import table
 
@@ -40,14 +39,8 @@ def cards(folder: Path) -> str:
 def brief(card: audit.Card) -> str:
     """Return a card as a table of marks and medians of recovery."""
     rows = [
-        [
-            scenario.replace("-", " "),
-            *(
-                f"{SYMBOLS[cell.mark]} {audit.seconds(cell.recovery.median_s) if cell.recovery.n else ''}"
-                for cell in cells
-            ),
-        ]
-        for scenario, cells in card.cells.items()
+        [scenario.replace("-", " "), *(audit.marked(cell, audit.median) for cell in card.row(scenario))]
+        for scenario in card.cells
     ]
     return "".join(table(["", *card.clients], rows)).rstrip()
 

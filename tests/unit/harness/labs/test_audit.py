@@ -134,6 +134,31 @@ def test_a_card(tmp_path: Path) -> None:
     assert "aftershock: java 11 of 12; other 12 of 12" == badge.get("aria-label")
 
 
+def test_a_client_that_the_brokers_cannot_serve_is_named(tmp_path: Path) -> None:
+    """Kafka 3.9 has KIP-848's groups, the reference client's default, only as a preview; other clients are audited."""
+    clients = lab.parse_clients(["reference", "java"], [])
+    refused = lab.refusals(clients, "3.9.1")
+    runs = lab.planned(clients, "3.9.1", refused)
+    assert {("java",)} == {tuple(load_plan(find(run.plan), run.settings).plan.workloads[0].arms) for run in runs}
+    run_missing(tmp_path / lab.RUNS_NAME, runs, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
+    card = lab.read_card(tmp_path, runs, 1, refused)
+    assert ("12 of 12", "0 of 0", 2) == (card.marks("java"), card.marks("reference"), card.exit_code)
+    assert "n/a reference" in lab.text(card)
+    assert "the setting `group.protocol: classic`" in lab.write(card, tmp_path).read_text()
+    markdown = lab.markdown(card)
+    assert 12 == markdown.count("2 failed | n/a |\n")
+    assert 1 == markdown.count("n/a: reference: Kafka 3.9.1 has the group protocol `consumer`")
+
+
+def test_brokers_that_can_serve_no_client_are_refused() -> None:
+    clients = lab.parse_clients(["reference"], [])
+    with pytest.raises(AftershockError, match=r"^Kafka 3.9.1 can serve none of the clients. Kafka 3.9.1 has the group"):
+        lab.planned(clients, "3.9.1", lab.refusals(clients, "3.9.1"))
+    classic = lab.parse_clients(["reference"], ["reference:group.protocol=classic"])
+    assert not lab.refusals(classic, "3.9.1")
+    assert not lab.refusals(clients, None)
+
+
 def test_exit_codes(tmp_path: Path) -> None:
     """2 as long as nothing is known, or a scenario is missing."""
     assert 2 == lab.read_card(tmp_path, JUDGED, 1).exit_code
