@@ -257,6 +257,9 @@ def audit(
         bool, typer.Option("--try-advice", help="Beside each client, run it with the settings that advice names.")
     ] = False,
     against: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version of the brokers.")] = None,
+    suite: Annotated[
+        str, typer.Option(metavar="NAME", help="audit/1, or audit/1+ with lost packets, a slow disk and a power loss.")
+    ] = "audit/1",
     budget: BudgetOption = None,
     seed: RunsSeedOption = 1,
     out: OutOption = Path("runs"),
@@ -290,8 +293,9 @@ def audit(
     if try_advice:
         clients = lab.with_advised(clients)
     limit_s, home = budget_s(budget) if budget else None, out / "audit"
-    refused = lab.refusals(clients, against)
-    runs = lab.planned(clients, against, refused)
+    scenarios = lab.scenarios_of(suite)
+    refused = lab.refusals(clients, against, scenarios)
+    runs = lab.planned(clients, against, refused, scenarios)
     lab.require_budget(runs, limit_s)
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)

@@ -1,8 +1,9 @@
 """Audit of clients: twelve failures, each repeated six times, with the clients side by side, and a report card.
 
 A scenario is a shipped plan under ``faults/plans/audit``. Its ``why`` says what a good client does; its SLOs say what
-counts as slow. The clients of the command replace the plan's arms. All scenarios use one cluster specification, so one
-warm cluster serves them all. ``audit.json`` holds the card; the runs beside it are its evidence.
+counts as slow. The clients of the command replace the plan's arms. All twelve scenarios use one cluster specification,
+so one warm cluster serves them all; the further three of ``audit/1+`` use another one. ``audit.json`` holds the card;
+the runs beside it are its evidence.
 """
 
 import json
@@ -10,7 +11,7 @@ import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,7 +33,6 @@ from aftershock.results.report.page import filled
 from aftershock.results.text import table
 from aftershock.results.trials.part import Part
 
-SUITE = "audit/1"
 NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
 BLOCKS = 6
 BYTES_MAX = 2_000_000
@@ -50,6 +50,10 @@ SCENARIOS = (
     "disk-full",
     "member-dies",
 )
+SUITES: Mapping[str, Sequence[str]] = {
+    "audit/1": SCENARIOS,
+    "audit/1+": (*SCENARIOS, "packet-loss", "slow-disk", "power-loss"),
+}
 _AROUND_S = 25.0  # lease, warm-up, steady phase, final reads and judging, on a warm cluster
 _CHECKS = ("harness", "witness", "exposure", "integrity", "obligation", "slo")
 _CLIENTS = {"librdkafka": "confluent", "java": "java", "reference": "reference"}
@@ -118,12 +122,19 @@ def with_advised(clients: Clients) -> Clients:
     return arms
 
 
-def refusals(clients: Clients, kafka: str | None) -> list[Cell]:
+def scenarios_of(suite: str) -> Sequence[str]:
+    """Return the scenarios of a suite; raise AftershockError for an unknown one."""
+    if suite not in SUITES:
+        raise AftershockError(f"--suite {suite} is unknown; name {' or '.join(SUITES)}")
+    return SUITES[suite]
+
+
+def refusals(clients: Clients, kafka: str | None, scenarios: Sequence[str] = SCENARIOS) -> list[Cell]:
     """Return a cell for each client that brokers of the version ``kafka`` can't serve in a scenario."""
     cells = list[Cell]()
     if kafka is None:
         return cells
-    for name, client in product(SCENARIOS, clients):
+    for name, client in product(scenarios, clients):
         checked = load_plan(find(f"audit/{name}"), _changes(name, {client: clients[client]}))
         try:
             check_version(checked, kafka)
@@ -132,13 +143,15 @@ def refusals(clients: Clients, kafka: str | None) -> list[Cell]:
     return cells
 
 
-def planned(clients: Clients, kafka: str | None, refused: Iterable[Cell] = ()) -> tuple[Planned, ...]:
+def planned(
+    clients: Clients, kafka: str | None, refused: Iterable[Cell] = (), scenarios: Sequence[str] = SCENARIOS
+) -> tuple[Planned, ...]:
     """Return the run of each scenario, with the clients as the arms of its plan, except those that are refused there.
 
     Raises AftershockError if all are refused everywhere.
     """
     runs = []
-    for name in SCENARIOS:
+    for name in scenarios:
         absent = {cell.client for cell in refused if cell.scenario == name}
         served = {client: arm for client, arm in clients.items() if client not in absent}
         if not served:
@@ -180,6 +193,7 @@ def require_budget(runs: Sequence[Planned], budget_s: float | None) -> None:
 class Card:
     """Cells of all scenarios that were run, by scenario; ``missing`` has the reason for each of the others."""
 
+    suite: str
     cells: Mapping[str, Sequence[Cell]]
     missing: Mapping[str, str]
     runs: Mapping[str, str]
@@ -208,24 +222,15 @@ class Card:
     def exit_code(self) -> int:
         """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open."""
         marks = {cell.mark for cell in self.all_cells}
-        return (
-            1
-            if marks & {"broken", "slow"}
-            else 2
-            if self.missing or marks & {"open", "unsupported"} or not marks
-            else 0
-        )
+        if marks & {"broken", "slow"}:
+            return 1
+        return 2 if self.missing or marks & {"open", "unsupported"} or not marks else 0
 
 
 def read_card(home: Path, planned_runs: Sequence[Planned], seed: int, refused: Iterable[Cell] = ()) -> Card:
     """Compute the card from the stored runs below ``home``. Raises EvidenceError for a damaged run."""
     record = measurement.read(home / RUNS_NAME, seed)
-    card = _card(home, {run.name: record.finished(run, home) for run in planned_runs})
-    cells = {
-        scenario: [*card.cells.get(scenario, ()), *(cell for cell in refused if cell.scenario == scenario)]
-        for scenario in SCENARIOS
-    }
-    return replace(card, cells={scenario: row for scenario, row in cells.items() if row})
+    return _card(home, {run.name: record.finished(run, home) for run in planned_runs}, refused)
 
 
 def read_stored_card(home: Path) -> Card:
@@ -233,10 +238,17 @@ def read_stored_card(home: Path) -> Card:
     if not (home / RUNS_NAME).is_file():
         raise EvidenceError(f"{home}: the folder has no {RUNS_NAME}; name the folder of an audit")
     runs = measurement.read(home / RUNS_NAME).runs
-    return _card(home, {name: runs[name].run if name in runs else None for name in SCENARIOS})
+    return _card(home, {name: runs[name].run if name in runs else None for name in SUITES[_suite_of(runs)]})
 
 
-def _card(home: Path, runs: Mapping[str, str | None]) -> Card:
+def _suite_of(scenarios: Iterable[str]) -> str:
+    for suite, own in SUITES.items():
+        if set(scenarios) <= set(own):
+            return suite
+    raise EvidenceError(f"no audit has the scenarios {', '.join(scenarios)}; remove {RUNS_NAME}, and all are repeated")
+
+
+def _card(home: Path, runs: Mapping[str, str | None], refused: Iterable[Cell] = ()) -> Card:
     cells, missing, stored, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
     advice = list[Advice]()
     for scenario, run in runs.items():
@@ -247,9 +259,11 @@ def _card(home: Path, runs: Mapping[str, str | None]) -> Card:
         cells[scenario], stored[scenario] = cells_of(scenario, part), run
         versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
         advice += advice_of(scenario, part, cells[scenario])
-    brokers = ", ".join(sorted(versions)) or "unknown"
-    about = f"{SUITE}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault"
-    return Card(cells, missing, stored, about, advice)
+    for cell in refused:
+        cells.setdefault(cell.scenario, []).append(cell)
+    suite, brokers = _suite_of(runs), ", ".join(sorted(versions)) or "unknown"
+    about = f"{suite}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault"
+    return Card(suite, cells, missing, stored, about, advice)
 
 
 def reduce(home: Path, target: Path) -> int:
@@ -327,7 +341,7 @@ def markdown(card: Card) -> str:
 
 def document(card: Card) -> dict[str, Any]:
     """Return the content of ``audit.json``."""
-    about = {"suite": SUITE, "about": card.about, "runs": card.runs, "missing": card.missing}
+    about = {"suite": card.suite, "about": card.about, "runs": card.runs, "missing": card.missing}
     return {**about, "cells": [*map(asdict, card.all_cells)], "advice": [*map(asdict, card.advice)]}
 
 

@@ -22,6 +22,7 @@ from aftershock.results.evidence.manifest import manifest_of
 from aftershock.tests.unit.results.test_audit import GOOD, SLOW, run
 
 CLIENTS = lab.parse_clients(["java", "mine-1.2=exec:./my_client --fast"], ["java:retry.backoff.ms=50"])
+ALL = lab.planned(CLIENTS, None, scenarios=lab.scenarios_of("audit/1+"))
 JUDGED = lab.planned(lab.parse_clients(["java", "reference"], []), None)
 
 
@@ -30,7 +31,7 @@ def job(planned: Planned) -> Job:
     return Job(None, checked, compile_checked(checked, 1), None, rehearse=False)
 
 
-@pytest.mark.parametrize("planned", lab.planned(CLIENTS, None), ids=lambda planned: planned.name)
+@pytest.mark.parametrize("planned", ALL, ids=lambda planned: planned.name)
 def test_each_scenario_takes_any_client(planned: Planned) -> None:
     """The plan has the clients as its arms, with their settings, faults for each of them, and no warning."""
     checked = load_plan(find(planned.plan), planned.settings)
@@ -51,10 +52,17 @@ def test_each_scenario_takes_any_client(planned: Planned) -> None:
         assert {"coordinator of readers-java"} == {step.parameters["broker"] for step in job(planned).timeline.steps}
 
 
-def test_one_cluster_serves_all_scenarios() -> None:
+def test_one_cluster_serves_twelve_scenarios_and_another_one_three() -> None:
     """Otherwise each scenario would launch a cluster of its own."""
-    specs = {str(job(planned).spec) for planned in lab.planned(CLIENTS, None)}
-    assert 1 == len(specs)
+    specs = [str(job(planned).spec) for planned in ALL]
+    assert {12, 3} == {specs.count(spec) for spec in specs}
+
+
+def test_suites() -> None:
+    """The larger suite has the smaller one's scenarios, and three more; a card names the smallest that has its runs."""
+    assert ["packet-loss", "slow-disk", "power-loss"] == [planned.name for planned in ALL[12:]]
+    with pytest.raises(AftershockError, match=r"--suite audit/2 is unknown; name audit/1 or audit/1\+"):
+        lab.scenarios_of("audit/2")
 
 
 @pytest.mark.parametrize(
@@ -164,6 +172,9 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert 2 == lab.read_card(tmp_path, JUDGED, 1).exit_code
     run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
     assert 0 == lab.read_card(tmp_path, JUDGED, 1).exit_code
+    larger = lab.planned(lab.parse_clients(["java", "reference"], []), None, scenarios=lab.scenarios_of("audit/1+"))
+    card = lab.read_card(tmp_path, larger, 1)
+    assert ("audit/1+", 2, 3) == (card.suite, card.exit_code, len(card.missing))
 
 
 def test_a_budget_leaves_scenarios_out_by_name(tmp_path: Path) -> None:
