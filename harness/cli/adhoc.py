@@ -5,6 +5,7 @@ injected or not healed, and 130 if an interrupt ended the fault and it was heale
 """
 
 import json
+import re
 import shlex
 import sys
 from contextlib import suppress
@@ -172,6 +173,9 @@ def conformance(
             "--op", metavar="NAME", help="Checks to make: produce, consume, commit, group; default: the first two."
         ),
     ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of the client program; repeatable.")
+    ] = None,
     bootstrap: Annotated[
         str | None,
         typer.Option(
@@ -197,6 +201,7 @@ def conformance(
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
     from aftershock.workloads.adapters.conformance.checks import CHECKS, examine
     from aftershock.workloads.adapters.exec_protocol import schema
+    from aftershock.workloads.load.assignment import typed_setting
 
     if as_schema:
         print(json.dumps(schema(), indent=1))
@@ -206,6 +211,9 @@ def conformance(
         raise AftershockError("no client program to check; write its command after --")
     if unknown := [name for name in operations if name not in CHECKS]:
         raise AftershockError(f"--op {unknown[0]} is no operation; write one of {', '.join(CHECKS)}")
+    if wrong := [setting for setting in settings or () if not re.fullmatch(r"[^=]+=.*", setting)]:
+        raise AftershockError(f"--settings {wrong[0]} is not KEY=VALUE; write for example acks=all")
+    typed = {key: typed_setting(value) for key, _, value in (setting.partition("=") for setting in settings or ())}
     permitted = permitted_addresses(Permissions(tuple(allow_attach or ())), read_project_file(Path.cwd()))
     for address in (bootstrap or "").split(","):
         if address and normalise(address) not in permitted:
@@ -216,7 +224,7 @@ def conformance(
     log = Progress().log
     with nullcontext(StandingCluster(bootstrap)) if bootstrap else leased_cluster(kafka, log) as cluster:
         results = []
-        for result in examine(Bench(command, cluster, patience_s), operations):
+        for result in examine(Bench(command, cluster, patience_s, typed), operations):
             results.append(result)
             print(text(result), file=sys.stderr if as_json else sys.stdout, flush=True)
     if as_json:

@@ -300,8 +300,8 @@ def audit(
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
     for name, arm in clients.items():
-        if command := arm.get("command"):
-            refuse_nonconforming(name, command, against, progress.log)
+        if "command" in arm:
+            refuse_nonconforming(name, arm, against, progress.log)
     with warm_cluster("audit", home, spark, progress, console, reports=True) as run_plan:
 
         def perform(planned: Planned) -> Path:

@@ -32,6 +32,7 @@ from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.text import table
 from aftershock.results.trials.part import Part
+from aftershock.workloads.load.assignment import typed_setting
 
 NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
 BLOCKS = 6
@@ -91,17 +92,8 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
             raise AftershockError(
                 f"--settings {text} is not CLIENT:KEY=VALUE with one of the audited clients ({', '.join(arms)})"
             )
-        arms[name].setdefault("settings", {})[key] = _scalar(value)
+        arms[name].setdefault("settings", {})[key] = typed_setting(value)
     return arms
-
-
-def _scalar(text: str) -> str | float | bool:
-    """Return a number, ``true`` or ``false`` as such, for programs that read typed settings; else the text."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, int | float) else text
 
 
 def with_advised(clients: Clients) -> Clients:

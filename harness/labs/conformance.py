@@ -4,7 +4,7 @@ import shlex
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -62,11 +62,12 @@ def leased_cluster(kafka: str | None, log: Log) -> Iterator[LaunchedCluster]:
                 pool.close(log)
 
 
-def refuse_nonconforming(name: str, command: Sequence[str], kafka: str | None, log: Log) -> None:
-    """Raise AftershockError with the rule and the reason if a program fails a check of producers or consumers."""
+def refuse_nonconforming(name: str, arm: Mapping[str, Any], kafka: str | None, log: Log) -> None:
+    """Raise AftershockError with the rule and the reason if an arm's program fails a check to produce or consume."""
+    command = arm["command"]
     log(f"checking the conformance of {name}")
     with leased_cluster(kafka, log) as cluster:
-        for result in examine(Bench(command, cluster, PATIENCE_S), ["produce", "consume"]):
+        for result in examine(Bench(command, cluster, PATIENCE_S, arm.get("settings")), ["produce", "consume"]):
             if result.outcome == "failed":
                 raise AftershockError(
                     f"{name} does not follow the protocol of `client: exec`: {result.rule}: "

@@ -1,5 +1,6 @@
 """Messages of the runner to a client process, first the assignment, then orders, each on one line of JSON."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
     import numpy as np  # not imported in a worker, whose memory is measured
 
     Number = TypeVar("Number", int, np.ndarray[Any, Any])
+
+
+def typed_setting(text: str) -> Setting:
+    """Return a number, ``true`` or ``false`` as such, for programs that read typed settings; else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) else text
 
 
 class _Message(BaseModel):

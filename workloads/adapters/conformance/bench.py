@@ -30,7 +30,13 @@ from aftershock.workloads.adapters.exec_protocol import (
     parse_report,
     start_order,
 )
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    ProduceAssignment,
+    Setting,
+)
 from aftershock.workloads.load.schedule import HEADER, pack
 
 PARTITIONS = 4
@@ -189,10 +195,12 @@ class ClientSession:
 
 
 class Bench:
-    """Command of the client program that is checked, and the cluster for the conformance checks."""
+    """Command and settings of the client program that is checked, and the cluster for the conformance checks."""
 
-    def __init__(self, command: Sequence[str], cluster: Cluster, patience_s: float) -> None:
-        self._command, self._patience_s = command, patience_s
+    def __init__(
+        self, command: Sequence[str], cluster: Cluster, patience_s: float, settings: Mapping[str, Setting] | None = None
+    ) -> None:
+        self._command, self._patience_s, self._settings = command, patience_s, settings or {}
         self._names = (f"conformance-{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count())
         self.cluster = cluster
         self.stderr = NO_LINES  # of the client program that ended last
@@ -241,7 +249,7 @@ class Bench:
         names = dict.fromkeys(("run_id", "worker", "workload", "arm"), "conformance")
         cluster = {"bootstrap": self.cluster.bootstrap, "topic": topic, "topic_id": "", "partitions": PARTITIONS}
         unused = {"origin_ns": 0, "rack": "a", "spool": Path(), "events": Path()}  # fields that the client never sees
-        return {**names, **cluster, **unused, "client": "exec"}
+        return {**names, **cluster, **unused, "client": "exec", "settings": self._settings}
 
     def fill(self, topic: str, records: Mapping[int, Sequence[ExpectedRecord]]) -> None:
         """Append records to the partitions of a topic, for the client program to read."""

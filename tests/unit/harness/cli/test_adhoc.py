@@ -46,6 +46,7 @@ def test_a_missing_engine_is_a_clear_error(tmp_path: Path, command: list[str]) -
     [
         ({"command": []}, "no client program to check; write its command after --"),
         ({"operation": ["produse"]}, "--op produse is no operation; write one of produce, consume, commit"),
+        ({"settings": ["linger.ms"]}, "--settings linger.ms is not KEY=VALUE; write for example acks=all"),
         ({"bootstrap": "kafka:9092"}, "--bootstrap kafka:9092: .* add --allow-attach kafka:9092 to allow that"),
         ({"bootstrap": "a:1,b:2", "allow_attach": ["a:1"]}, "--bootstrap b:2: "),
     ],

@@ -311,6 +311,17 @@ def test_a_correct_program_passes(play: Callable[[str], Played], op: str) -> Non
         assert ("passed", "") == ((result := judge(op, check, bench)).outcome, result.reason)
 
 
+def test_a_program_gets_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start order of the checks has the settings of the command."""
+    program = Program(world := World("none"))
+    monkeypatch.setattr(bench_module, "time", world)
+    monkeypatch.setattr(bench_module, "Child", lambda *_, **__: program)
+    bench = Bench(["x"], StandingCluster("broker.example:1"), 1, {"linger.ms": 5})
+    for assignment in (bench.producing("t"), bench.consuming("t"), bench.committing("t")):
+        with bench.session(assignment):
+            assert {"linger.ms": 5} == program.told["settings"]
+
+
 @pytest.mark.parametrize(("defect", "check", "told", "rule"), CAUGHT, ids=[f"{c[0]}-{c[1].__name__}" for c in CAUGHT])
 def test_a_defect_is_reported_with_the_rule_that_it_breaks(
     play: Callable[[str], Played], defect: str, check: Check, told: str, rule: Rule
