@@ -28,10 +28,10 @@ _ASSIGNMENT = re.compile(
 )
 _USER_INFO = re.compile(r"(?i)\b(?P<head>[a-z][a-z0-9+.-]{0,20}://[^\s/@:]{0,200}):(?!\$\{)[^\s/@]{1,500}@")
 PLACE = re.compile(
-    r"(?<![\w.:/-])/(?:home|root|work|tmp|var|opt|mnt|srv|private|Users)/[^\s\"']*"
+    r"(?<![\w.:/-])/(?:home|root|work|tmp|var(?!/lib/kafka)|opt|mnt|srv|private|Users)/[^\s\"']*"
     r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org|cloud|internal|local)(?::\d+|/)[^\s\"']*"
 )
-"""Absolute paths of a machine, and host names with a port or path, as those of image registries."""
+"""Absolute paths of a machine, not of a node, and host names with a port or path, as those of image registries."""
 _OPTION = "--secret="  # names an environment variable
 
 

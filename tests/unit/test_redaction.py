@@ -18,7 +18,7 @@ from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import record_outcome
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal
-from aftershock.redaction import redact, redact_data, remember
+from aftershock.redaction import PLACE, redact, redact_data, remember
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.events import Events
@@ -123,3 +123,14 @@ def test_no_stored_byte_of_a_run_contains_a_secret(secret: str, tmp_path: Path) 
     facts = json.loads((home.path / "run.json").read_text())
     assert "token=***" in facts["command"]
     assert "a bug with ***" in facts["why"]
+
+
+@pytest.mark.parametrize("text", ["in '/root/x'", "/var/log/x", "mirror.example.com:5000"])
+def test_places_of_a_machine_are_found(text: str) -> None:
+    assert PLACE.search(text)
+
+
+@pytest.mark.parametrize("text", ["/var/lib/kafka/disk1", "and/or", "1/s", "k1:9092"])
+def test_other_text_is_no_place(text: str) -> None:
+    """Paths of nodes are the same on each machine."""
+    assert not PLACE.search(text)

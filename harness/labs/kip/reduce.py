@@ -192,7 +192,8 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
     series = ("metric", "window", "client")
     documents: dict[str, Any] = {
         "run": {key: run.run[key] for key in _RUN if key in run.run} | {"host": host, "brokers": brokers},
-        "timeline": {key: run.timeline[key] for key in _TIMELINE if key in run.timeline},
+        "timeline": {key: run.timeline[key] for key in _TIMELINE if key in run.timeline}
+        | {"workloads": [*map(_without_commands, run.timeline["workloads"])]},
         "verdict": replace(
             run.verdict, checks=tuple(check for check in run.verdict.checks if check.kind in check_kinds)
         ).to_json(),
@@ -253,6 +254,14 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
     reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
     reduced["reduced_from"] = own.get("digests", {})
     (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
+
+
+def _without_commands(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a workload without the commands of its programs, which name places of this machine."""
+    arms = {
+        name: {key: value for key, value in arm.items() if key != "command"} for name, arm in workload["arms"].items()
+    }
+    return {**workload, "arms": arms}
 
 
 def _criterion(row: Mapping[str, Any]) -> RecoveryCriterion:

@@ -48,7 +48,7 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
     workload = {
         "name": "orders",
         "produce": {"topic": "orders"},
-        "arms": {"java": {"client": "java"}, "other": {"client": "exec"}},
+        "arms": {"java": {"client": "java"}, "other": {"client": "exec", "command": ["/root/other"]}},
     }
     timeline = {"workloads": [workload], "steps": steps}
     return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))

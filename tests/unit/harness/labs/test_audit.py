@@ -187,7 +187,7 @@ def test_a_budget_leaves_scenarios_out_by_name(tmp_path: Path) -> None:
 
 
 def test_evidence_of_a_card(tmp_path: Path) -> None:
-    """Reduced evidence gives the same card, as text and in the gallery; changed evidence is refused."""
+    """Reduced evidence gives the same card, as text and in the gallery, without commands; changes are refused."""
     home = tmp_path / "audit"
 
     def once(planned: Planned) -> Path:
@@ -198,6 +198,7 @@ def test_evidence_of_a_card(tmp_path: Path) -> None:
     stored = tmp_path / "gallery" / "clients"
     lab.reduce(home, stored)
     assert lab.read_card(home, JUDGED, 1) == lab.read_stored_card(stored)
+    assert "/root/other" not in (stored / "run-leader-slow" / "timeline.json").read_text()
     page, readme = tmp_path / "GALLERY.md", tmp_path / "README.md"
     for path in (page, readme):
         path.write_text(f"# Title\n\n{gallery.BEGIN}\n<!-- results end -->\n")
