@@ -274,6 +274,7 @@ def audit(
 
     from aftershock.faults.plans import find
     from aftershock.harness.labs import audit as lab
+    from aftershock.harness.labs import card as cards
     from aftershock.harness.labs.conformance import refuse_nonconforming
     from aftershock.harness.labs.kip.trials import Planned
     from aftershock.harness.labs.measurement import run_missing
@@ -281,12 +282,12 @@ def audit(
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import prepare
 
-    def show(card: lab.Card) -> int:
-        print(json.dumps(lab.document(card), indent=1) if as_json else lab.text(card))
+    def show(card: cards.Card) -> int:
+        print(json.dumps(cards.document(card), indent=1) if as_json else cards.text(card))
         return card.exit_code
 
     if source is not None:
-        return show(lab.read_stored_card(source))
+        return show(cards.read_stored_card(source))
     if not client:
         raise AftershockError("--client is missing; name at least one client, or stored evidence with --from")
     clients = lab.parse_clients(client, settings or ())
@@ -309,7 +310,7 @@ def audit(
             job = prepare(plan, planned.settings, seed, progress.log, kafka=planned.kafka, allow_exec=True)
             return run_plan(job)[0]
 
-        run_missing(home / lab.RUNS_NAME, runs, seed, perform, progress.log, limit_s)
-    card = lab.read_card(home, runs, seed, refused)
-    progress.log(f"report card: {lab.write(card, home)}")
+        run_missing(home / cards.RUNS_NAME, runs, seed, perform, progress.log, limit_s)
+    card = cards.read_card(home, runs, seed, refused)
+    progress.log(f"report card: {cards.write(card, home)}")
     return show(card)

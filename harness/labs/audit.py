@@ -1,42 +1,30 @@
-"""Audit of clients: twelve failures, each repeated six times, with the clients side by side, and a report card.
+"""Runs of an audit: a suite of failures, each repeated six times, with the clients of the command side by side.
 
 A scenario is a shipped plan under ``faults/plans/audit``. Its ``why`` says what a good client does; its SLOs say what
-counts as slow. The clients of the command replace the plan's arms. All twelve scenarios use one cluster specification,
-so one warm cluster serves them all; the further three of ``audit/1+`` use another one. ``audit.json`` holds the card;
-the runs beside it are its evidence.
+counts as slow. The clients of the command replace the plan's arms. All twelve scenarios of ``audit/1`` use one cluster
+specification, so one warm cluster serves them all; the further three of ``audit/1+`` use another one.
 """
 
 import json
 import re
 import shlex
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aftershock.errors import AftershockError, EvidenceError, PlanError
+from aftershock.errors import AftershockError, PlanError
 from aftershock.faults.plan.check import check_version, load_plan
 from aftershock.faults.plan.document import load
 from aftershock.faults.plan.workloads import ARMS_MAX
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.labs import measurement
-from aftershock.harness.labs.kip.reduce import Observed, replacement, size_of, write_run
 from aftershock.harness.labs.kip.trials import Planned
-from aftershock.results.advice import ADVISED, Advice, advice_of, advised
-from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of, unsupported
-from aftershock.results.evidence.files import write_whole
-from aftershock.results.evidence.stored import read_judged_run
-from aftershock.results.report.page import filled
-from aftershock.results.text import table
-from aftershock.results.trials.part import Part
+from aftershock.results.advice import ADVISED, advised
+from aftershock.results.audit import Cell, unsupported
 from aftershock.workloads.load.assignment import typed_setting
 
-NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
 BLOCKS = 6
-BYTES_MAX = 2_000_000
 SCENARIOS = (
     "leader-crashes",
     "host-vanishes",
@@ -56,7 +44,6 @@ SUITES: Mapping[str, Sequence[str]] = {
     "audit/1+": (*SCENARIOS, "packet-loss", "slow-disk", "power-loss"),
 }
 _AROUND_S = 25.0  # lease, warm-up, steady phase, final reads and judging, on a warm cluster
-_CHECKS = ("harness", "witness", "exposure", "integrity", "obligation", "slo")
 _CLIENTS = {"librdkafka": "confluent", "java": "java", "reference": "reference"}
 _EXEC = "exec:"
 _GROUP = "readers"
@@ -179,183 +166,3 @@ def require_budget(runs: Sequence[Planned], budget_s: float | None) -> None:
         raise AftershockError(
             f"--budget is too small for six repetitions of any scenario; the shortest takes {shortest_s:.0f} s"
         )
-
-
-@dataclass(frozen=True)
-class Card:
-    """Cells of all scenarios that were run, by scenario; ``missing`` has the reason for each of the others."""
-
-    suite: str
-    cells: Mapping[str, Sequence[Cell]]
-    missing: Mapping[str, str]
-    runs: Mapping[str, str]
-    about: str
-    advice: Sequence[Advice]
-
-    @property
-    def all_cells(self) -> list[Cell]:
-        return [cell for cells in self.cells.values() for cell in cells]
-
-    @property
-    def clients(self) -> list[str]:
-        return list(dict.fromkeys(cell.client for cell in self.all_cells))
-
-    def row(self, scenario: str) -> list[Cell | None]:
-        """Return a scenario's cells in the order of ``clients``; None for a client without a cell."""
-        by_client = {cell.client: cell for cell in self.cells[scenario]}
-        return [by_client.get(client) for client in self.clients]
-
-    def marks(self, client: str) -> str:
-        """Return how many scenarios a client kept, as ``11 of 12``."""
-        own = [cell for cell in self.all_cells if cell.client == client and cell.mark != "unsupported"]
-        return f"{sum(cell.mark == 'kept' for cell in own)} of {len(own)}"
-
-    @property
-    def exit_code(self) -> int:
-        """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open."""
-        marks = {cell.mark for cell in self.all_cells}
-        if marks & {"broken", "slow"}:
-            return 1
-        return 2 if self.missing or marks & {"open", "unsupported"} or not marks else 0
-
-
-def read_card(home: Path, planned_runs: Sequence[Planned], seed: int, refused: Iterable[Cell] = ()) -> Card:
-    """Compute the card from the stored runs below ``home``. Raises EvidenceError for a damaged run."""
-    record = measurement.read(home / RUNS_NAME, seed)
-    return _card(home, {run.name: record.finished(run, home) for run in planned_runs}, refused)
-
-
-def read_stored_card(home: Path) -> Card:
-    """Compute the card from all runs of the record in ``home``. Raises EvidenceError for a damaged record, or none."""
-    if not (home / RUNS_NAME).is_file():
-        raise EvidenceError(f"{home}: the folder has no {RUNS_NAME}; name the folder of an audit")
-    runs = measurement.read(home / RUNS_NAME).runs
-    return _card(home, {name: runs[name].run if name in runs else None for name in SUITES[_suite_of(runs)]})
-
-
-def _suite_of(scenarios: Iterable[str]) -> str:
-    for suite, own in SUITES.items():
-        if set(scenarios) <= set(own):
-            return suite
-    raise EvidenceError(f"no audit has the scenarios {', '.join(scenarios)}; remove {RUNS_NAME}, and all are repeated")
-
-
-def _card(home: Path, runs: Mapping[str, str | None], refused: Iterable[Cell] = ()) -> Card:
-    cells, missing, stored, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
-    advice = list[Advice]()
-    for scenario, run in runs.items():
-        if run is None:
-            missing[scenario] = "it has not run"
-            continue
-        part = Part(scenario, read_judged_run(home / run))
-        cells[scenario], stored[scenario] = cells_of(scenario, part), run
-        versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
-        advice += advice_of(scenario, part, cells[scenario])
-    for cell in refused:
-        cells.setdefault(cell.scenario, []).append(cell)
-    suite, brokers = _suite_of(runs), ", ".join(sorted(versions)) or "unknown"
-    about = f"{suite}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault"
-    return Card(suite, cells, missing, stored, about, advice)
-
-
-def reduce(home: Path, target: Path) -> int:
-    """Write the evidence of an audit to ``target``; return its size in bytes.
-
-    Raises AftershockError if the evidence is too large, names a place of this machine, or gives another card.
-    """
-    card = read_stored_card(home)
-    with replacement(target, BYTES_MAX) as draft:
-        for scenario, run in card.runs.items():
-            observed = Observed(scenario, read_judged_run(home / run))
-            advice_of(scenario, observed, cells_of(scenario, observed))
-            write_run(observed, draft / run, _CHECKS)
-        measurement.write(draft / RUNS_NAME, measurement.read(home / RUNS_NAME))
-        if read_stored_card(draft) != card:
-            raise AftershockError(f"{target}: the reduced evidence gives another card")
-    return size_of(target)
-
-
-def figures(cell: Cell) -> str:
-    """Return the figures of a cell in a few words: recovery with its interval, the longest gap, and what was lost."""
-    parts = []
-    if cell.recovery.n:
-        parts.append(f"{median(cell)} ({_range(cell.recovery)})")
-    if cell.gap_s is not None:
-        parts.append(f"gap {cell.gap_s:.1f} s")
-    counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
-    parts += [f"{count} {word}" for word, count in counts.items() if count]
-    return ", ".join(parts) or ("" if cell.mark == "unsupported" else "no figures")
-
-
-def marked(cell: Cell | None, words: Callable[[Cell], str] = figures) -> str:
-    """Return a cell's mark and its figures; nothing for a client that did not run in a scenario."""
-    return f"{SYMBOLS[cell.mark]} {words(cell)}".rstrip() if cell else ""
-
-
-def median(cell: Cell) -> str:
-    """Return the median of the recovery; nothing for a cell without one."""
-    if not cell.recovery.n:
-        return ""
-    return "never" if cell.recovery.median_s is None else f"{cell.recovery.median_s:.1f} s"
-
-
-def _range(spread: Spread) -> str:
-    low, high = ("never" if value is None else f"{value:.1f}" for value in (spread.low_s, spread.high_s))
-    return f"{low} to {high}"
-
-
-def text(card: Card) -> str:
-    """Return the card for a terminal of 80 columns: a line for each client and scenario."""
-    width = max((len(client) for client in card.clients), default=0)
-    lines = [card.about, "recovery: median (interval), from the fault until the client works as before", ""]
-    for scenario, cells in card.cells.items():
-        lines.append(scenario)
-        for cell in cells:
-            lines.append(f"{SYMBOLS[cell.mark]:>3} {cell.client:{width}}  {figures(cell)}"[:80])
-            if cell.reason:
-                lines.append(f"    {cell.reason}"[:80])
-    lines += [f"{scenario}: {why}" for scenario, why in card.missing.items()]
-    lines += ["", *(f"{client}: {card.marks(client)} scenarios without a remark" for client in card.clients)]
-    for advice in card.advice:
-        lines += ["", *textwrap.wrap(advice.text, 80, subsequent_indent="  ")]
-    return "\n".join(lines)
-
-
-def markdown(card: Card) -> str:
-    """Return the card as a table for a README."""
-    rows = [[scenario.replace("-", " "), *map(marked, card.row(scenario))] for scenario in card.cells]
-    notes = "".join(f"\n* not run: {scenario}: {why}" for scenario, why in card.missing.items())
-    refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == "unsupported")
-    notes += "".join(f"\n* n/a: {client}: {reason}" for client, reason in refused)
-    notes += "".join(f"\n* {advice.text}" for advice in card.advice)
-    return f"{card.about}. Recovery: median (interval).\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
-
-
-def document(card: Card) -> dict[str, Any]:
-    """Return the content of ``audit.json``."""
-    about = {"suite": card.suite, "about": card.about, "runs": card.runs, "missing": card.missing}
-    return {**about, "cells": [*map(asdict, card.all_cells)], "advice": [*map(asdict, card.advice)]}
-
-
-def badge(card: Card) -> str:
-    """Return an SVG badge with the number of scenarios that each client kept."""
-    label, value = "aftershock", "; ".join(f"{client} {card.marks(client)}" for client in card.clients) or "no runs"
-    marks = {cell.mark for cell in card.all_cells}
-    colour = "#c62828" if "broken" in marks else "#b26a00" if marks & {"slow", "open"} or not marks else "#2e7d32"
-    left, right = 8 + 7 * len(label), 8 + 7 * len(value)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
-        f'aria-label="{label}: {value}"><rect width="{left}" height="20" fill="#444"/>'
-        f'<rect x="{left}" width="{right}" height="20" fill="{colour}"/>'
-        '<g fill="#fff" font-family="Verdana,sans-serif" font-size="11" text-anchor="middle">'
-        f'<text x="{left / 2}" y="14">{label}</text><text x="{left + right / 2}" y="14">{value}</text></g></svg>\n'
-    )
-
-
-def write(card: Card, home: Path) -> Path:
-    """Write the card as JSON, page, Markdown and badge; return the page's path."""
-    whys = {name: load(find(f"audit/{name}")).data["why"] for name in card.cells}
-    write_whole(home / NAME, json.dumps(document(card), indent=1) + "\n")
-    write_whole(home / MARKDOWN, markdown(card))
-    write_whole(home / BADGE, badge(card))
-    return write_whole(home / PAGE, filled(PAGE, card=card, whys=whys, symbols=SYMBOLS, marked=marked))

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from aftershock.errors import AftershockError
-from aftershock.harness.labs import audit
+from aftershock.harness.labs import card as lab
 from aftershock.harness.labs.kip.output import replace_results
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.text import table
@@ -22,8 +22,8 @@ BEGIN = "<!-- cards: written by `make gallery` from stored evidence -->"
 def cards(folder: Path) -> str:
     """Return the cards of all audits below ``folder`` as Markdown, in the order of their names."""
     sections = []
-    for home in sorted(path.parent for path in folder.glob(f"*/{audit.RUNS_NAME}")):
-        card = audit.read_stored_card(home)
+    for home in sorted(path.parent for path in folder.glob(f"*/{lab.RUNS_NAME}")):
+        card = lab.read_stored_card(home)
         reasons = [
             f"* {cell.client}, {scenario.replace('-', ' ')}: {cell.reason}"
             for scenario, cells in card.cells.items()
@@ -32,14 +32,14 @@ def cards(folder: Path) -> str:
         ]
         why = "\n".join(["Why a cell has no ✓:", "", *reasons]) if reasons else "Every cell has a ✓."
         source = f"`aftershock audit --from {folder}/{home.name}` prints this card from its evidence."
-        sections.append(f"### {home.name.replace('-', ' ')}\n\n{audit.markdown(card)}\n{source}\n\n{why}")
+        sections.append(f"### {home.name.replace('-', ' ')}\n\n{lab.markdown(card)}\n{source}\n\n{why}")
     return "\n\n".join(sections)
 
 
-def brief(card: audit.Card) -> str:
+def brief(card: lab.Card) -> str:
     """Return a card as a table of marks and medians of recovery."""
     rows = [
-        [scenario.replace("-", " "), *(audit.marked(cell, audit.median) for cell in card.row(scenario))]
+        [scenario.replace("-", " "), *(lab.marked(cell, lab.median) for cell in card.row(scenario))]
         for scenario in card.cells
     ]
     return "".join(table(["", *card.clients], rows)).rstrip()
@@ -47,10 +47,10 @@ def brief(card: audit.Card) -> str:
 
 def main(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:
     if name:
-        print(audit.reduce(Path(out) / "audit", Path(folder) / name), "bytes")  # noqa: T201
+        print(lab.reduce(Path(out) / "audit", Path(folder) / name), "bytes")  # noqa: T201
     if not (Path(folder) / CLIENTS).is_dir():
         raise AftershockError(f"{folder} has no card {CLIENTS}; run an audit, and name {CLIENTS} and its --out here")
-    card = audit.read_stored_card(Path(folder) / CLIENTS)
+    card = lab.read_stored_card(Path(folder) / CLIENTS)
     for path, results in ((Path(page), cards(Path(folder))), (Path(readme), brief(card))):
         text = path.read_text(encoding="utf-8")
         write_whole(path, replace_results(text, results, BEGIN))

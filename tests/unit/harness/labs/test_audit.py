@@ -12,6 +12,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.labs import audit as lab
+from aftershock.harness.labs import card as cards
 from aftershock.harness.labs import gallery
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.harness.labs.measurement import run_missing
@@ -114,8 +115,8 @@ def test_a_card(tmp_path: Path) -> None:
         return perform(tmp_path, planned, *checks)
 
     said: list[str] = []
-    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, once, said.append, None)
-    card = lab.read_card(tmp_path, JUDGED, 1)
+    run_missing(tmp_path / cards.RUNS_NAME, JUDGED, 1, once, said.append, None)
+    card = cards.read_card(tmp_path, JUDGED, 1)
     assert {"half-open": "it has not run"} == card.missing
     assert ("10 of 11", "11 of 11", 1) == (card.marks("java"), card.marks("other"), card.exit_code)
     failing.clear()
@@ -125,20 +126,20 @@ def test_a_card(tmp_path: Path) -> None:
         performed.append(planned.name)
         return once(planned)
 
-    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, again, said.append, None)
+    run_missing(tmp_path / cards.RUNS_NAME, JUDGED, 1, again, said.append, None)
     assert ["half-open"] == performed
-    page = lab.write(card := lab.read_card(tmp_path, JUDGED, 1), tmp_path)
-    terminal = lab.text(card)
+    page = cards.write(card := cards.read_card(tmp_path, JUDGED, 1), tmp_path)
+    terminal = cards.text(card)
     assert all(len(line) <= 80 for line in terminal.splitlines())
     assert "leader-slow\n  ! java   3.3 s (3.1 to 3.6), gap 6.0 s\n    recovery-slow: 7 s, limit 6 s" in terminal
     assert "✓ other  3.3 s (3.1 to 3.6), 2 failed" in terminal
     html = page.read_text()
     assert "run-leader-slow/report.html" in html
     assert "its throughput stays" in html
-    assert "| leader slow | ! 3.3 s" in (tmp_path / lab.MARKDOWN).read_text()
-    stored = json.loads((tmp_path / lab.NAME).read_text())
+    assert "| leader slow | ! 3.3 s" in (tmp_path / cards.MARKDOWN).read_text()
+    stored = json.loads((tmp_path / cards.NAME).read_text())
     assert ("audit/1", 24, {}) == (stored["suite"], len(stored["cells"]), stored["missing"])
-    badge = ET.fromstring((tmp_path / lab.BADGE).read_text())  # noqa: S314 -- we wrote it ourselves
+    badge = ET.fromstring((tmp_path / cards.BADGE).read_text())  # noqa: S314 -- we wrote it ourselves
     assert "aftershock: java 11 of 12; other 12 of 12" == badge.get("aria-label")
 
 
@@ -148,12 +149,12 @@ def test_a_client_that_the_brokers_cannot_serve_is_named(tmp_path: Path) -> None
     refused = lab.refusals(clients, "3.9.1")
     runs = lab.planned(clients, "3.9.1", refused)
     assert {("java",)} == {tuple(load_plan(find(run.plan), run.settings).plan.workloads[0].arms) for run in runs}
-    run_missing(tmp_path / lab.RUNS_NAME, runs, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
-    card = lab.read_card(tmp_path, runs, 1, refused)
+    run_missing(tmp_path / cards.RUNS_NAME, runs, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
+    card = cards.read_card(tmp_path, runs, 1, refused)
     assert ("12 of 12", "0 of 0", 2) == (card.marks("java"), card.marks("reference"), card.exit_code)
-    assert "n/a reference" in lab.text(card)
-    assert "the setting `group.protocol: classic`" in lab.write(card, tmp_path).read_text()
-    markdown = lab.markdown(card)
+    assert "n/a reference" in cards.text(card)
+    assert "the setting `group.protocol: classic`" in cards.write(card, tmp_path).read_text()
+    markdown = cards.markdown(card)
     assert 12 == markdown.count("2 failed | n/a |\n")
     assert 1 == markdown.count("n/a: reference: Kafka 3.9.1 has the group protocol `consumer`")
 
@@ -169,18 +170,20 @@ def test_brokers_that_can_serve_no_client_are_refused() -> None:
 
 def test_exit_codes(tmp_path: Path) -> None:
     """2 as long as nothing is known, or a scenario is missing."""
-    assert 2 == lab.read_card(tmp_path, JUDGED, 1).exit_code
-    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
-    assert 0 == lab.read_card(tmp_path, JUDGED, 1).exit_code
+    assert 2 == cards.read_card(tmp_path, JUDGED, 1).exit_code
+    run_missing(tmp_path / cards.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), lambda _: None, None)
+    assert 0 == cards.read_card(tmp_path, JUDGED, 1).exit_code
     larger = lab.planned(lab.parse_clients(["java", "reference"], []), None, scenarios=lab.scenarios_of("audit/1+"))
-    card = lab.read_card(tmp_path, larger, 1)
+    card = cards.read_card(tmp_path, larger, 1)
     assert ("audit/1+", 2, 3) == (card.suite, card.exit_code, len(card.missing))
 
 
 def test_a_budget_leaves_scenarios_out_by_name(tmp_path: Path) -> None:
     said = list[str]()
     budget_s = JUDGED[0].takes_s + JUDGED[1].takes_s + 1
-    run_missing(tmp_path / lab.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), said.append, budget_s)
+    run_missing(
+        tmp_path / cards.RUNS_NAME, JUDGED, 1, lambda planned: perform(tmp_path, planned), said.append, budget_s
+    )
     assert any(line.startswith("2 of them fit into the budget; left for later: leader-frozen, ") for line in said)
     with pytest.raises(AftershockError, match=r"too small for six .* the shortest takes \d+ s"):
         lab.require_budget(JUDGED, 30)
@@ -194,10 +197,10 @@ def test_evidence_of_a_card(tmp_path: Path) -> None:
         checks = [replace(SLOW, id="slo/recovery-slow")] if planned.name == "leader-slow" else []
         return perform(home, planned, *checks)
 
-    run_missing(home / lab.RUNS_NAME, JUDGED, 1, once, lambda _: None)
+    run_missing(home / cards.RUNS_NAME, JUDGED, 1, once, lambda _: None)
     stored = tmp_path / "gallery" / "clients"
-    lab.reduce(home, stored)
-    assert lab.read_card(home, JUDGED, 1) == lab.read_stored_card(stored)
+    cards.reduce(home, stored)
+    assert cards.read_card(home, JUDGED, 1) == cards.read_stored_card(stored)
     assert "/root/other" not in (stored / "run-leader-slow" / "timeline.json").read_text()
     page, readme = tmp_path / "GALLERY.md", tmp_path / "README.md"
     for path in (page, readme):
@@ -205,10 +208,10 @@ def test_evidence_of_a_card(tmp_path: Path) -> None:
     gallery.main(str(stored.parent), str(page), str(readme))
     assert "| leader slow | ! 3.3 s | ✓ 3.3 s |" in readme.read_text()
     text = page.read_text()
-    assert lab.markdown(lab.read_stored_card(stored)).strip() in text
+    assert cards.markdown(cards.read_stored_card(stored)).strip() in text
     assert "* java, leader slow: recovery-slow: 7 s, limit 6 s" in text
     (stored / "run-leader-slow" / "analysis.json").write_text("{}")
     with pytest.raises(AftershockError, match="run-leader-slow"):
-        lab.read_stored_card(stored)
+        cards.read_stored_card(stored)
     with pytest.raises(AftershockError, match=r"has no runs\.json; name the folder of an audit"):
-        lab.read_stored_card(tmp_path)
+        cards.read_stored_card(tmp_path)
