@@ -103,7 +103,7 @@ def consume(start: dict[str, Any]) -> None:
     closed = closing()
     while not closed():
         try:
-            polled = consumer.poll(100)
+            polled = consumer.poll(1000)  # a poll that ends during a rebalance can stop the consumer (docs/GALLERY.md)
         except KafkaError as error:  # poll raises what Kafka's consumer repeats by itself, such as a lost connection
             if not error.retriable:
                 raise
