@@ -353,6 +353,9 @@ class AttachedCluster:
         self.descriptor.write(self._home)
         return tuple(deleted)
 
+    def exits(self) -> Sequence[str]:
+        return ()
+
     def describe(self) -> dict[str, Any]:
         attach, security = self.descriptor.attach, self.security
         connection = (

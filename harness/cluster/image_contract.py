@@ -25,7 +25,7 @@ from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.engine import Image, docker_errors, local_image
 from aftershock.harness.cluster.images.build import cache_folder
 from aftershock.harness.cluster.node import SHUT_DOWN_S, host_ports, last_log_lines
-from aftershock.harness.cluster.topology import ADMIN_PORT, FAST, LOG_DIR, MEMORY, ClusterSpec, cluster_id_of
+from aftershock.harness.cluster.topology import ADMIN_PORT, FAST, LOG_DIR, ClusterSpec, cluster_id_of
 from aftershock.harness.kafka.admin import BROKER, Admin
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.kafka.wire.connection import Address
@@ -207,7 +207,7 @@ class Trial:
                 name=name,
                 labels=self.labels,
                 network=self.network,
-                mem_limit=MEMORY,
+                mem_limit=_SPEC.memory,
                 cap_drop=["DAC_OVERRIDE"],
                 volumes={name: {"bind": LOG_DIR, "mode": "rw"}},
                 detach=True,

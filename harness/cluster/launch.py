@@ -30,7 +30,7 @@ from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.packets import start_helper
 from aftershock.harness.cluster.preloads import create_preload, preload_volume
-from aftershock.harness.cluster.topology import LOG_DIR, MEMORY, ClusterSpec, client_listener, cluster_id_of
+from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.settings import create_topic_on, set_level
 from aftershock.harness.run.rundir import RunDir
@@ -159,7 +159,7 @@ def launch(
                 names[node],
                 {**labels, NODE: str(node.id), "aftershock.rack": node.rack},
                 env=spec.environment(node, cluster_id_of(run_id), advertised) | preloaded,
-                mem_limit=MEMORY,
+                mem_limit=spec.memory,
                 # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
                 cap_drop=["DAC_OVERRIDE"],
                 **network,

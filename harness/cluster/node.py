@@ -54,6 +54,14 @@ class KafkaNode:
             raise ClusterError(f"the container {self._name} of a Kafka node was removed") from error
         return self.container.status if self.container.status in ("running", "paused") else "exited"
 
+    def exit_of(self) -> str:
+        """Return how the node's process ended, as a sentence."""
+        state, host = self.container.attrs["State"], self.container.attrs["HostConfig"]
+        memory = (
+            f"; it needed more memory than its container's {host['Memory'] >> 20} MiB" if state["OOMKilled"] else ""
+        )
+        return f"the Kafka node {self.node.name} (rack {self.node.rack}) exited with code {state['ExitCode']}{memory}"
+
     def version(self) -> str:
         """Return the Kafka version in the tag of the node's image, or the image's name for a tag without version."""
         return version_in(str(self.container.attrs["Config"]["Image"]))

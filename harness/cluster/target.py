@@ -48,5 +48,8 @@ class Target(Protocol):
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
         """Return the CPU time so far of each broker's threads that handle requests; empty if not measurable."""
 
+    def exits(self) -> Sequence[str]:
+        """Return a sentence for each node that does not run; empty for an attached cluster."""
+
     def describe(self) -> dict[str, Any]:
         """Return the cluster's addresses and the states of its nodes, to be stored in ``run.json``."""

@@ -248,6 +248,10 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     spool = spool_for(home.run_id, home.path)
     try:
         asyncio.run(drive(job.timeline, cluster, home, spool.path, clock, progress, java, rehearse=job.rehearse))
+    except AftershockError as error:
+        for sentence in cluster.exits():
+            error.add_note(sentence)
+        raise
     finally:
         with defer_interrupts(progress.log):
             spool.salvage()

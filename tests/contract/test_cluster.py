@@ -135,6 +135,17 @@ def eventually(true: Callable[[], bool], deadline_s: float = 20) -> None:
     assert "" == still_lacking(lambda: "" if true() else "it did not come true in time", deadline_s)
 
 
+def test_how_a_node_ended(launch: Launch, tmp_path: Path) -> None:
+    """A node without enough memory, which the kernel kills, is named with the limit of its container."""
+    with launch(ClusterPlan(racks={"a": 1}), tmp_path) as cluster:
+        assert [] == cluster.exits()
+        (node,) = cluster.nodes.values()
+        node.container.update(mem_limit="100m", memswap_limit="100m")
+        eventually(lambda: cluster.exits() != [])
+        why = "exited with code 137; it needed more memory than its container's 100 MiB"
+        assert [f"the Kafka node k1 (rack a) {why}"] == cluster.exits()
+
+
 def test_any_process_can_attach(launch: Launch, tmp_path: Path) -> None:
     """A process attaches to a launched cluster by its home: same addresses and nodes, and operations work.
 

@@ -202,11 +202,12 @@ def test_isolated_controllers_store_no_topics() -> None:
 
 
 def test_the_heap_of_a_plan() -> None:
-    """It replaces the profile's, and clusters with another heap are not interchangeable."""
+    """It replaces the profile's, the container has 1 GiB more, and clusters with other heaps are different."""
     plan = ClusterPlan.model_validate({"heap": "1024MiB"})
     plain, large = ClusterSpec.of(ClusterPlan()), ClusterSpec.of(plan)
     heaps = {environment["KAFKA_HEAP_OPTS"] for environment in environments(plan).values()}
     assert {"-Xms1073741824 -Xmx1073741824"} == heaps
+    assert [5 << 28, 2 << 30] == [plain.memory, large.memory]
     assert plain.to_json() != large.to_json()
     assert large == ClusterSpec.from_json(large.to_json())
     assert large == ClusterSpec.of(large.as_plan())
