@@ -206,7 +206,7 @@ def test_evidence_of_a_card(tmp_path: Path) -> None:
     for path in (page, readme):
         path.write_text(f"# Title\n\n{gallery.BEGIN}\n<!-- results end -->\n")
     gallery.main(str(stored.parent), str(page), str(readme))
-    assert "| leader slow | ! 3.3 s | ✓ 3.3 s |" in readme.read_text()
+    assert "| leader slow | ! recovery 7 s | ✓ 3.3 s |" in readme.read_text()
     text = page.read_text()
     assert cards.markdown(cards.read_stored_card(stored)).strip() in text
     assert "* java, leader slow: recovery-slow: 7 s, limit 6 s" in text
