@@ -310,7 +310,20 @@ class Fleet:
         return {worker.assignment.worker: worker.progress for worker in self._workers if worker.progress}
 
     def medians_us(self) -> Mapping[str, Sequence[float]]:
-        return {worker.assignment.worker: worker.seconds.medians_us() for worker in self._workers if not worker.waits}
+        """Return the latency medians of each worker, by name.
+
+        A consumer that has read nothing of topics to which no worker produces is left out.
+        """
+        topics = {worker: {topic.name for topic in worker.assignment.topics} for worker in self._workers}
+        produced = set[str]().union(*(topics[worker] for worker in topics if worker.assignment.op == "produce"))
+        return {
+            worker.assignment.worker: medians_us
+            for worker in self._workers
+            if not worker.waits
+            if (medians_us := worker.seconds.medians_us())
+            or worker.assignment.op != "consume"
+            or produced & topics[worker]
+        }
 
     def worst_minute(self, since_us: int) -> tuple[int, float] | None:
         """Return the start and the p99 latency in us of the worst minute of a producer or committer since a time."""

@@ -63,6 +63,16 @@ async def run_to_the_end(fleet: Fleet, bench: Bench, stop_us: int) -> dict[str, 
     return ends
 
 
+def test_a_consumer_without_records_does_not_delay_the_warm_up(bench: Bench) -> None:
+    """It counts if a worker produces to its topic, or once it has read something."""
+    idle = bench.consume(worker="idle", topic="idle")
+    fleet = Fleet([bench.produce(worker="p0", producer_id=0), bench.consume(worker="c0"), idle], bench.logs)
+    assert {"p0": [], "c0": []} == fleet.medians_us()
+    fleet._workers[-1].seconds.add(S, [5])
+    fleet._workers[-1].seconds.add(2 * S, [])
+    assert {"p0": [], "c0": [], "idle": [5]} == fleet.medians_us()
+
+
 async def test_every_record_sent_is_recorded_logged_and_consumed(live_bench: Bench) -> None:
     """Two arms from end to end: schedule kept, no record without its rows, the log and both consumers agree."""
     bench = live_bench
