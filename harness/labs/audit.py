@@ -44,7 +44,11 @@ SUITES: Mapping[str, Sequence[str]] = {
     "audit/1+": (*SCENARIOS, "packet-loss", "slow-disk", "power-loss"),
 }
 _AROUND_S = 25.0  # lease, warm-up, steady phase, final reads and judging, on a warm cluster
-_CLIENTS = {"librdkafka": "confluent", "java": "java", "reference": "reference"}
+_CLIENTS: Mapping[str, Mapping[str, Any]] = {
+    "librdkafka": {"client": "confluent"},
+    "java": {"client": "java"},
+    "reference": {"client": "reference", "settings": {"group.protocol": "classic"}},  # the default of the others
+}
 _EXEC = "exec:"
 _GROUP = "readers"
 
@@ -71,7 +75,7 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
             raise AftershockError(
                 f"--client {text}: another client is named {name} already; give each a name of its own: NAME={client}"
             )
-        arms[name] = {"client": "exec", "command": program} if program else {"client": _CLIENTS[client]}
+        arms[name] = {"client": "exec", "command": program} if program else dict(_CLIENTS[client])
     for text in settings:
         name, _, setting = text.partition(":")
         key, separator, value = setting.partition("=")
@@ -79,7 +83,7 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
             raise AftershockError(
                 f"--settings {text} is not CLIENT:KEY=VALUE with one of the audited clients ({', '.join(arms)})"
             )
-        arms[name].setdefault("settings", {})[key] = typed_setting(value)
+        arms[name]["settings"] = {**arms[name].get("settings", {}), key: typed_setting(value)}
     return arms
 
 
