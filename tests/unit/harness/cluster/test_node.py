@@ -205,3 +205,14 @@ def test_a_host_that_runs_refuses_a_connection(
     broker = Node(1, "a", broker=True, controller=True)
     assert expected == KafkaNode(broker, cast("Any", container)).dial()
     assert [": < /dev/tcp/k1/9201"] * (network_mode != "bridge") == asked
+
+
+@pytest.mark.parametrize(
+    ("out_of_memory", "reason"), [(True, "; it needed more memory than its container's 1280 MiB"), (False, "")]
+)
+def test_a_node_that_was_killed_for_its_memory(out_of_memory: bool, reason: str) -> None:
+    """Docker tells it from other ends, which have the same exit code."""
+    attrs = {"State": {"OOMKilled": out_of_memory, "ExitCode": 137}, "HostConfig": {"Memory": 1280 << 20}}
+    container = SimpleNamespace(name="aftershock-run-k1", attrs=attrs)
+    node = KafkaNode(cast("Any", SimpleNamespace(name="k1", rack="a")), cast("Any", container))
+    assert f"the Kafka node k1 (rack a) exited with code 137{reason}" == node.exit_of()
