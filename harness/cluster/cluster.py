@@ -165,10 +165,8 @@ class Cluster:
                 missing = str(error)
             for node in self.nodes.values() if missing else ():
                 if node.state() == "exited":
-                    name, lines = node.node.name, last_log_lines(node.container)
-                    raise ClusterError(
-                        f"the Kafka node {name} (rack {node.node.rack}) exited; the last lines of its log:\n{lines}"
-                    )
+                    lines = last_log_lines(node.container)
+                    raise ClusterError(f"{node.exit_of()}; the last lines of its log:\n{lines}")
             return missing
 
         if missing := still_lacking(checked_state, deadline_s):
