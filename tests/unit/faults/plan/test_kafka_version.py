@@ -48,8 +48,8 @@ def test_what_a_version_has_is_accepted(parts: dict[str, str]) -> None:
         (
             {"consume": "group: g", "arm": "client: reference"},
             (
-                "plan.yaml:7:37: Kafka 3.9.1 has the group protocol `consumer` (KIP-848), that of the arm `ours`, only as "
-                "a preview: give the arm the setting `group.protocol: classic`, write"
+                "plan.yaml:7:37: Kafka 3.9.1 has the group protocol `consumer` (KIP-848), that of the arm `ours`, only "
+                "as a preview: give the arm the setting `group.protocol: classic`, write"
             ),
         ),
         ({"consume": "group: g", "arm": "client: confluent, settings: {group.protocol: consumer}"}, "(KIP-848)"),
