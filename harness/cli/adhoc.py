@@ -5,7 +5,6 @@ injected or not healed, and 130 if an interrupt ended the fault and it was heale
 """
 
 import json
-import re
 import shlex
 import sys
 from contextlib import suppress
@@ -201,7 +200,7 @@ def conformance(
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
     from aftershock.workloads.adapters.conformance.checks import CHECKS, examine
     from aftershock.workloads.adapters.exec_protocol import schema
-    from aftershock.workloads.load.assignment import typed_setting
+    from aftershock.workloads.load.assignment import parse_setting
 
     if as_schema:
         print(json.dumps(schema(), indent=1))
@@ -211,9 +210,10 @@ def conformance(
         raise AftershockError("no client program to check; write its command after --")
     if unknown := [name for name in operations if name not in CHECKS]:
         raise AftershockError(f"--op {unknown[0]} is no operation; write one of {', '.join(CHECKS)}")
-    if wrong := [setting for setting in settings or () if not re.fullmatch(r"[^=]+=.*", setting)]:
-        raise AftershockError(f"--settings {wrong[0]} is not KEY=VALUE; write for example acks=all")
-    typed = {key: typed_setting(value) for key, _, value in (setting.partition("=") for setting in settings or ())}
+    try:
+        typed = dict(map(parse_setting, settings or ()))
+    except ValueError as error:
+        raise AftershockError(f"--settings {error} is not KEY=VALUE; write for example acks=all") from error
     permitted = permitted_addresses(Permissions(tuple(allow_attach or ())), read_project_file(Path.cwd()))
     for address in (bootstrap or "").split(","):
         if address and normalise(address) not in permitted:

@@ -22,7 +22,7 @@ from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.results.advice import ADVISED, advised
 from aftershock.results.audit import Cell, unsupported
-from aftershock.workloads.load.assignment import typed_setting
+from aftershock.workloads.load.assignment import parse_setting
 
 BLOCKS = 6
 SCENARIOS = (
@@ -78,12 +78,14 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
         arms[name] = {"client": "exec", "command": program} if program else dict(_CLIENTS[client])
     for text in settings:
         name, _, setting = text.partition(":")
-        key, separator, value = setting.partition("=")
-        if name not in arms or not key or not separator:
+        try:
+            key, value = parse_setting(setting)
+            own = arms[name].get("settings", {})
+        except (ValueError, KeyError) as error:
             raise AftershockError(
                 f"--settings {text} is not CLIENT:KEY=VALUE with one of the audited clients ({', '.join(arms)})"
-            )
-        arms[name]["settings"] = {**arms[name].get("settings", {}), key: typed_setting(value)}
+            ) from error
+        arms[name]["settings"] = {**own, key: value}
     return arms
 
 

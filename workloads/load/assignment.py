@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     Number = TypeVar("Number", int, np.ndarray[Any, Any])
 
 
-def typed_setting(text: str) -> Setting:
-    """Return a number, ``true`` or ``false`` as such, for programs that read typed settings; else the text."""
+def parse_setting(text: str) -> tuple[str, Setting]:
+    """Return key and value of ``KEY=VALUE``; a number, ``true`` or ``false`` as such, for programs with typed settings.
+
+    Raises ValueError for other text.
+    """
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise ValueError(text)
     try:
-        value = json.loads(text)
+        typed = json.loads(value)
     except ValueError:
-        return text
-    return value if isinstance(value, int | float) else text
+        return key, value
+    return key, typed if isinstance(typed, int | float) else value
 
 
 class _Message(BaseModel):
