@@ -104,7 +104,7 @@ def test_sessions_are_regained_after_a_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "after", [[], [event("reset", 1_010_000)], [event("lost", 1_010_000)], [event("established", 2_000_000)]]
+    "after", [[], [event("reset", 1_010_000)], [event("lost", 1_010_000)], [event("established", 2_010_000)]]
 )
 def test_sessions_are_not_regained(after: list[dict[str, Any]], tmp_path: Path) -> None:
     """No event follows, another error follows, or the answer takes longer than a fetch may."""
