@@ -54,6 +54,9 @@ class NodeControl(Protocol):
     async def crash(self, broker: BrokerId) -> None:
         """Do what ``kill`` does, but keep the node's address, so that connections to it are refused at once."""
 
+    async def vanish(self, broker: BrokerId) -> None:
+        """Do what ``kill`` does, after the node's network is gone, so that its connections are never closed."""
+
     async def dial_node(self, broker: BrokerId) -> Outcome:
         """Open a connection to a node where no proxy is between; ``closed`` means that the node's host refused it."""
 

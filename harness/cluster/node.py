@@ -26,6 +26,7 @@ from aftershock.harness.cluster.topology import Node
 
 SHUT_DOWN_S = 30
 FREEZE_ATTEMPTS = 8
+_UNPLUG_ATTEMPTS = 40
 WAS = "-was-"  # <name>-was-<n>: a container that was replaced
 _REQUEST_THREADS = "data-plane-kafk"  # the kernel's 15 characters of the names of network and request handler threads
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
@@ -99,6 +100,24 @@ class KafkaNode:
     def crash(self) -> None:
         """Kill the node's process with SIGKILL, and not its host, if the cluster has such."""
         self._act("kill")
+
+    def vanish(self) -> None:
+        """Kill the node's host, and then, once no packet can leave the node, its process: nobody is told of its death.
+
+        Raises ClusterError if the cluster has no hosts, or if the process keeps its network.
+        """
+        host = self._host()
+        if host is None:
+            raise ClusterError(f"the node {self._name} has no host: launch the cluster with `cluster: {{hosts: true}}`")
+        with docker_errors(ClusterError, f"kill the host of the node {self._name}"):
+            host.kill()
+            for attempt in count(1):
+                if self.container.exec_run(["ls", "/sys/class/net"]).output.split() == [b"lo"]:
+                    break
+                if attempt == _UNPLUG_ATTEMPTS:
+                    raise ClusterError(f"the node {self._name} has a network after the death of its host")
+                time.sleep(0.05)
+        self.crash()
 
     def shut_down(self) -> None:
         """Send SIGTERM and wait for the process to end; raise ClusterError if SIGKILL ended the process."""

@@ -55,6 +55,7 @@ class NodesWorld:
 
     kill = _on_node(KafkaNode.kill)
     crash = _on_node(KafkaNode.crash)
+    vanish = _on_node(KafkaNode.vanish)
     dial_node = _on_node(KafkaNode.dial)
     stop = _on_node(KafkaNode.shut_down)
     start = _on_node(KafkaNode.restart)

@@ -5,7 +5,9 @@ takes seconds longer if the quorum must elect a controller first (5.8 s against 
 page cache, so a killed broker loses no data that it had written.
 
 With ``host: gone``, the node's name and address disappear with its process; a connection that began just before waits
-for a timeout. With ``host: stays``, only the process dies, and its host refuses each connection at once.
+for a timeout. With ``host: stays``, only the process dies, and its host refuses each connection at once. In both cases
+the kernel closes the connections of the dead process. With ``host: silent``, the network goes before the process, as in
+a power failure of the machine: open connections are never closed, and requests over them wait.
 
 ``crash_loop`` kills a node, starts it at once, and kills it again each time it is back in service, so leaders move away
 and back repeatedly. ``lose_rack`` kills all brokers and isolated controllers of a rack at once, as in a power failure;
@@ -44,9 +46,10 @@ from aftershock.faults.kinds.process.base import (
     wait_until_in_service,
 )
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import probe_all
+from aftershock.faults.runtime.probing import SILENCE_MS, answering_links, probe_all
 from aftershock.faults.runtime.record import Targets, Witness, all_of
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.runtime.world import Probe
 from aftershock.faults.targets.values import BrokerId, PartitionState
 
 
@@ -65,12 +68,38 @@ class CrashInjection(KillInjection):
         return Witness(what, asked=1, observed=float(is_down and refused), unit="refusals", n=1, ok=is_down and refused)
 
 
+class VanishInjection(KillInjection):
+    """Death of a node without a last packet; ``connections`` to the node are from before the fault."""
+
+    connections: Sequence[Probe] = ()
+
+    async def inject(self) -> None:
+        world = self.context.world
+        links = [link for link in world.links() if link.channel == "client" and link.broker == self.victim]
+        self.connections = [await world.dial(link) for link in await answering_links(links, self.context)]
+        await run_to_completion(world.vanish(self.victim))
+        await self.wait_until_down(EXITED_DEADLINE_MS)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        report(await self._silence())
+        await super().hold(until_us, report)
+
+    async def _silence(self) -> Witness:
+        exchanges = await asyncio.gather(*(probe.ask(0, SILENCE_MS) for probe in self.connections))
+        for probe in self.connections:
+            await run_to_completion(probe.hang_up())
+        count, silent = len(exchanges), sum(exchange.end == "silent" for exchange in exchanges)
+        what = f"connections to node {self.victim} from before the fault that are neither answered nor closed"
+        return Witness(what, count, silent, "connections", count, ok=0 < silent == count)
+
+
 class Kill(NodeFault):
-    """Kill a node with SIGKILL, and start it at the end; its host, and so its address, stays or is gone."""
+    """Kill a node with SIGKILL, and start it at the end; its host stays, is gone, or is silent."""
 
     band = Band("#d62728", "kill")
     proof = (
-        "The engine reports the container as exited (read each second). A host that stays refuses connections at once."
+        "The engine reports the container as exited (read each second). A host that stays refuses connections at once. "
+        "Open connections to a silent host are neither answered nor closed."
     )
     remedy = "The node is started, and is in the ISR of all its partitions again."
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
@@ -78,15 +107,18 @@ class Kill(NodeFault):
 
     kind: Literal["kill"] = "kill"
     host: Annotated[
-        Literal["gone", "stays"],
-        Field(description="with `stays`, the host refuses connections at once; with `gone`, its address disappears"),
+        Literal["gone", "stays", "silent"],
+        Field(
+            description="with `stays`, the host refuses connections at once; with `gone`, its address disappears; with "
+            "`silent`, also open connections get no packet more"
+        ),
     ] = "gone"
 
     def impact(self) -> Impact:
         return "nodes"
 
     def cluster_needs(self) -> tuple[Need, ...]:
-        return ("hosts",) if self.host == "stays" else ()
+        return () if self.host == "gone" else ("hosts",)
 
     def create_injection(
         self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]
@@ -95,7 +127,8 @@ class Kill(NodeFault):
             return KillInjection(context, victim, roles, led)
         if not context.world.has_hosts():
             raise FaultError("no host of this cluster outlives its node: launch it with `cluster: {hosts: true}`")
-        return CrashInjection(context, victim, roles, led)
+        death = CrashInjection if self.host == "stays" else VanishInjection
+        return death(context, victim, roles, led)
 
 
 DEATHS_MIN = 2  # a single death is a kill

@@ -88,6 +88,12 @@ CASES = {
             balanced,
         ),
         Case("{kind: kill, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, "hosts", balanced),
+        Case(
+            "{kind: kill, broker: leader of probe/0, for: 5s, host: silent}",
+            requests_waited_for_fencing,
+            "hosts",
+            balanced,
+        ),
     ],
     "stop": [Case("{kind: stop, broker: leader of probe/0, for: 4s}", other_leaders, before=balanced)],
     "pause": [Case("{kind: pause, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, before=balanced)],

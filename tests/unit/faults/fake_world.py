@@ -110,7 +110,8 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self.shut: set[str] = set()
         self.hosts = True
         self.refusing: set[BrokerId] = set()  # dead nodes whose host stays
-        self.fragile_hosts = False  # True if no host survives its node
+        self.vanished: set[BrokerId] = set()  # dead nodes that closed no connection
+        self.fragile_hosts = False  # True if no host survives its node, and if a dying node closes its connections
         self._moving: set[TopicPartition] = set()
         ids = tuple(RACKS)
         self._partitions = {
@@ -135,6 +136,12 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         if not self.fragile_hosts:
             self.refusing.add(broker)
 
+    async def vanish(self, broker: BrokerId) -> None:
+        await self._called("vanish", broker)
+        self._lose(broker, "exited")
+        if not self.fragile_hosts:
+            self.vanished.add(broker)
+
     async def stop(self, broker: BrokerId) -> None:
         """Move the leaders, then end the process; both happen before this returns."""
         await self._called("stop", broker)
@@ -143,6 +150,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
     async def start(self, broker: BrokerId) -> None:
         await self._called("start", broker)
         self.refusing.discard(broker)
+        self.vanished.discard(broker)
         self._regain(broker)
 
     async def pause(self, broker: BrokerId) -> None:

@@ -74,6 +74,8 @@ class FakeProbe:
         """Return how a request ends under the current toxics, after how many ms, and how much of its response
         arrives.
         """
+        if self.link.broker in self.world.vanished and not self._ended():
+            return "silent", NEVER_MS, 0
         if self._ended() or self.world.states[self.link.broker] == "exited":
             return "closed", 0.0, 0
         ms, answered = TRIP_MS + sum(sizes.values()) / FREE_BYTES_PER_MS, sizes["downstream"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aftershock.errors import AdminError
 from aftershock.faults.kinds.process.kill import Kill
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 KILL = "{id: dead, at: 1s, for: 6s, kind: kill, broker: leader of orders/0}"
 CRASH = "{id: dead, at: 1s, for: 6s, kind: kill, broker: leader of orders/0, host: stays}"
+VANISH = "{id: dead, at: 1s, for: 6s, kind: kill, broker: leader of orders/0, host: silent}"
 
 
 async def test_roles_of_the_victim(stage: Stage) -> None:
@@ -118,13 +121,40 @@ async def test_a_rehearsal_finds_no_refusal(stage: Stage) -> None:
     assert [] == stage.world.called("crash")
 
 
-async def test_no_host_outlives_its_node(stage: Stage) -> None:
+async def test_a_silent_host_closes_no_connection(stage: Stage) -> None:
+    """Each rack's clients have a connection to the node from before its death."""
+    await stage.play(VANISH)
+    assert [1] == stage.world.called("vanish")
+    first, *later = stage.journal.witnesses("dead")
+    assert (3, 3.0, "connections") == (first.asked, first.observed, first.unit)
+    assert {"reads"} == {witness.unit for witness in later}
+    assert stage.all_ok("dead")
+    assert len(stage.world.called("dial")) == stage.world.hung_up
+    assert {"verb": "start", "args": {"broker": 1}} == stage.line("dead", "intended").undo.as_json()
+    assert stage.world.healthy()
+
+
+async def test_a_node_that_closes_its_connections_is_no_silent_host(stage: Stage) -> None:
+    stage.world.fragile_hosts = True
+    await stage.play(VANISH)
+    assert [False, True] == [witness.ok for witness in stage.journal.witnesses("dead")][:2]
+
+
+async def test_a_rehearsal_finds_no_silence(stage: Stage) -> None:
+    await stage.rehearse(VANISH)
+    assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
+    assert [] == stage.world.called("vanish")
+
+
+@pytest.mark.parametrize("words", [CRASH, VANISH])
+async def test_no_host_outlives_its_node(stage: Stage, words: str) -> None:
     stage.world.hosts = False
-    await stage.play(CRASH)
+    await stage.play(words)
     assert "launch it with `cluster: {hosts: true}`" in str(stage.line("dead", "failed").why)
-    assert [] == stage.world.called("crash")
+    assert [] == [*stage.world.called("crash"), *stage.world.called("vanish")]
 
 
-def test_only_a_host_that_stays_needs_a_container_of_its_own() -> None:
+def test_only_a_host_that_is_gone_needs_no_container_of_its_own() -> None:
     assert () == Kill(broker="1").cluster_needs()
     assert ("hosts",) == Kill(broker="1", host="stays").cluster_needs()
+    assert ("hosts",) == Kill(broker="1", host="silent").cluster_needs()
