@@ -107,8 +107,8 @@ def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str]:
             return "broken", f"{check.id}: {check.why}"
     for check in checks:
         if not check.gate and check.status is Status.FAIL:
-            observed = f"{amount(check.observed, check.unit)}, " if check.observed is not None else ""
-            limit = "" if check.threshold is None else f"limit {amount(check.threshold, check.unit)}"
+            observed = "never" if check.observed is None else amount(check.observed, check.unit)
+            limit = "" if check.threshold is None else f", limit {amount(check.threshold, check.unit)}"
             return "slow", f"{check.id.removeprefix('slo/')}: {observed}{limit}"
     for check in checks:
         if check.status is not Status.PASS:

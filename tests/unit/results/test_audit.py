@@ -77,6 +77,7 @@ SLOW = Check("slo/recovery-crash", "slo", "arm=java", FAIL, 6, 1, "s", "late", 7
     [
         ([], "kept", ""),
         ([SLOW], "slow", "recovery-crash: 7 s, limit 6 s"),
+        ([replace(SLOW, observed=None)], "slow", "recovery-crash: never, limit 6 s"),
         (
             [SLOW, replace(GOOD, status=FAIL, observed=2.0, why="2 of 9 records")],
             "broken",
