@@ -151,13 +151,20 @@ def planned(
 
 
 def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
-    """Return changes of a scenario's plan that replace its arms; they keep the settings of the plan's first arm."""
-    (workload,) = load(find(f"audit/{scenario}")).data["workloads"]
-    common = dict(next(iter(workload["arms"].values())).get("settings") or {})
+    """Return changes of a scenario's plan that replace its arms; they keep the settings of the plan's first arm.
+
+    All groups have one coordinator, so that of the first client's group stands for all.
+    """
+    document = load(find(f"audit/{scenario}")).data
+    (workload,) = document["workloads"]
+    first, arm = next(iter(workload["arms"].items()))
+    common = dict(arm.get("settings") or {})
     arms = {name: {**arm, "settings": {**common, **arm.get("settings", {})}} for name, arm in clients.items()}
     changes = [f"workloads.orders.arms={json.dumps(arms)}"]
-    if scenario == "coordinator-killed":  # all groups have one coordinator
-        changes.append(f"faults.crash.broker=coordinator of {_GROUP}-{next(iter(clients))}")
+    for fault in document["faults"]:
+        if (role := str(fault.get("broker"))).endswith(group := f"coordinator of {_GROUP}-{first}"):
+            own = f"coordinator of {_GROUP}-{next(iter(clients))}"
+            changes.append(f"faults.{fault['id']}.broker={role.replace(group, own)}")
     if scenario == "member-dies":
         kill = {"kind": "kill_client", "for": "5s", "op": "consume"}
         faults = [{"id": f"dead-{n}", **kill, "client": f"{name} member 2"} for n, name in enumerate(clients, 1)]
