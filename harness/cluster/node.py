@@ -102,7 +102,7 @@ class KafkaNode:
         self._act("kill")
 
     def vanish(self) -> None:
-        """Kill the node's host, and then, once no packet can leave the node, its process: nobody is told of its death.
+        """Kill the node's host, and then, once no packet can leave the node, its process, so no connection is closed.
 
         Raises ClusterError if the cluster has no hosts, or if the process keeps its network.
         """
