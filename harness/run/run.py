@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
@@ -202,12 +204,13 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
 
 
 def _prepared_judge(home: Path, master: str | None, log: Log) -> "Judge":
-    """Return a judge of a run whose load is over; its Spark session starts while the cluster is removed."""
+    """Return a judge of a run whose load is over; Spark starts, and Matplotlib loads, while the cluster is removed."""
     # imported late: Spark and Matplotlib would double the memory of the runner during a long load
     from aftershock.results.judge import Judge  # noqa: PLC0415
 
     judge = Judge(home / "logs" / "spark.log", master, log)
     judge.prepare(home)
+    Thread(target=import_module, args=("aftershock.results.report.page",), daemon=True).start()  # takes a second
     return judge
 
 
