@@ -5,7 +5,9 @@ Spark settings that change a result (time zone, ANSI mode) are the same everywhe
 Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
 of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes 35 s of CPU and
 saves a seventh of the rest (a soak of two hours, with 8.6 million rows: 85 s of CPU with C1, 113 s with C2). Adaptive
-plans take time too (33 s with them for 1.4 million rows, 28 s without).
+plans take time too (33 s with them for 1.4 million rows, 28 s without). For the run of a test, Spark interprets its
+plans, because it takes longer to generate and compile code for them than to run it (11.8 s with code for 13,000 rows,
+9.3 s without).
 
 With Spark's default of 200 partitions per shuffle, sorting 10 million records takes 33 s instead of 9 s. The counts of
 a task should fit into a processor's cache, because the histogram of 40 million records takes 8 s of CPU in tasks of 6
@@ -82,6 +84,7 @@ _JVM_SETTINGS = {
     "spark.sql.ui.explainMode": "simple",  # else every plan is formatted for a web page without readers
     "spark.sql.catalogImplementation": "in-memory",
 }
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -111,7 +114,7 @@ def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Ma
     """Return the settings of a new JVM; ``options`` are further Java options, ``scratch`` is a folder for spills."""
     collector = "-XX:+UseParallelGC" if load.large else "-XX:+UseSerialGC"
     tuned = (*_ANY_JVM, collector, *(_LONG_JVM if load.rows > C2_ROWS else _SHORT_JVM))
-    settings = of_session(load) | _JVM_SETTINGS
+    settings = of_session(load) | _JVM_SETTINGS | (_INTERPRETED if load.brief else {})
     settings |= {
         "spark.master": master,
         "spark.driver.memory": load.heap,

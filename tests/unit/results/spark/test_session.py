@@ -50,6 +50,7 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
     assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
     assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
+    assert [one.get("spark.sql.codegen.wholeStage") for one in told] == ["false", None, None, None]
     assert [one.get("spark.sql.files.maxPartitionBytes") for one in told] == [None, None, None, LONG_TASK]
     assert "spark.sql.files.maxPartitionBytes" not in of_jvm("spark://host:7077", UNKNOWN, tmp_path, [])
 
