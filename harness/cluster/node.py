@@ -23,10 +23,11 @@ from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerState, Outcome
 from aftershock.harness.cluster.engine import docker_errors, version_in
 from aftershock.harness.cluster.topology import Node
+from aftershock.harness.kafka.admin import still_lacking
 
 SHUT_DOWN_S = 30
 FREEZE_ATTEMPTS = 8
-_UNPLUG_ATTEMPTS = 40
+_UNPLUGGED_S = 2  # until the engine has removed the network of a killed host
 WAS = "-was-"  # <name>-was-<n>: a container that was replaced
 _REQUEST_THREADS = "data-plane-kafk"  # the kernel's 15 characters of the names of network and request handler threads
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
@@ -93,9 +94,7 @@ class KafkaNode:
     def kill(self) -> None:
         """Kill the node with SIGKILL; unflushed writes are not lost, because the host's page cache survives."""
         self.crash()
-        if host := self._host():
-            with docker_errors(ClusterError, f"kill the host of the node {self._name}"):
-                host.kill()
+        self._kill_host()
 
     def crash(self) -> None:
         """Kill the node's process with SIGKILL, and not its host, if the cluster has such."""
@@ -104,19 +103,12 @@ class KafkaNode:
     def vanish(self) -> None:
         """Kill the node's host, and then, once no packet can leave the node, its process, so no connection is closed.
 
-        Raises ClusterError if the cluster has no hosts, or if the process keeps its network.
+        Raises ClusterError if the process keeps its network, as in a cluster without ``hosts``.
         """
-        host = self._host()
-        if host is None:
-            raise ClusterError(f"the node {self._name} has no host: launch the cluster with `cluster: {{hosts: true}}`")
-        with docker_errors(ClusterError, f"kill the host of the node {self._name}"):
-            host.kill()
-            for attempt in count(1):
-                if self.container.exec_run(["ls", "/sys/class/net"]).output.split() == [b"lo"]:
-                    break
-                if attempt == _UNPLUG_ATTEMPTS:
-                    raise ClusterError(f"the node {self._name} has a network after the death of its host")
-                time.sleep(0.05)
+        self._kill_host()
+        with docker_errors(ClusterError, f"read the network devices of {self._name}"):
+            if missing := still_lacking(self._devices_left, _UNPLUGGED_S):
+                raise ClusterError(f"the node {self._name} {missing} {_UNPLUGGED_S} s after the death of its host")
         self.crash()
 
     def shut_down(self) -> None:
@@ -165,6 +157,15 @@ class KafkaNode:
     def resume(self) -> None:
         if self.state() == "paused":
             self._act("unpause")
+
+    def _kill_host(self) -> None:
+        if host := self._host():
+            with docker_errors(ClusterError, f"kill the host of the node {self._name}"):
+                host.kill()
+
+    def _devices_left(self) -> str:
+        devices = self.container.exec_run(["ls", "/sys/class/net"]).output.decode().split()
+        return "" if devices == ["lo"] else f"has the network devices {', '.join(devices)}"
 
     def _host(self) -> Container | None:
         mode, _, host = self.container.attrs["HostConfig"]["NetworkMode"].partition(":")

@@ -176,6 +176,24 @@ def test_a_host_dies_with_a_killed_node_and_outlives_a_crashed_one(
         assert expected == [name for name, _ in calls]
 
 
+def test_a_vanished_node_has_lost_its_network_before_it_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that keeps its network is not killed, because its kernel would close its connections."""
+    calls: list[tuple[str, str]] = []
+    container, hosts = Recorded("k1", calls, "container:7f"), {"7f": Recorded("host", calls)}
+    container.client = SimpleNamespace(containers=SimpleNamespace(get=hosts.__getitem__))
+    node = KafkaNode(cast("Any", None), cast("Any", container))
+    devices = iter([b"eth0\nlo\n", b"lo\n"])
+    monkeypatch.setattr(container, "exec_run", lambda _: SimpleNamespace(output=next(devices)), raising=False)
+    node.vanish()
+    assert [("host", "kill"), ("k1", "kill")] == calls
+    calls.clear()
+    monkeypatch.setattr(f"{KafkaNode.__module__}._UNPLUGGED_S", 0)
+    monkeypatch.setattr(container, "exec_run", lambda _: SimpleNamespace(output=b"eth0\nlo\n"))
+    with pytest.raises(ClusterError, match="the node k1 has the network devices eth0, lo 0 s after"):
+        node.vanish()
+    assert [("host", "kill")] == calls
+
+
 @pytest.mark.parametrize(
     ("network_mode", "code", "output", "expected"),
     [
