@@ -161,10 +161,9 @@ def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
     common = dict(arm.get("settings") or {})
     arms = {name: {**arm, "settings": {**common, **arm.get("settings", {})}} for name, arm in clients.items()}
     changes = [f"workloads.orders.arms={json.dumps(arms)}"]
-    for fault in document["faults"]:
-        if (role := str(fault.get("broker"))).endswith(group := f"coordinator of {_GROUP}-{first}"):
-            own = f"coordinator of {_GROUP}-{next(iter(clients))}"
-            changes.append(f"faults.{fault['id']}.broker={role.replace(group, own)}")
+    group, own = (f"coordinator of {_GROUP}-{name}" for name in (first, next(iter(clients))))
+    brokers = {fault["id"]: fault["broker"] for fault in document["faults"] if group in str(fault.get("broker"))}
+    changes += [f"faults.{fault}.broker={role.replace(group, own)}" for fault, role in brokers.items()]
     if scenario == "member-dies":
         kill = {"kind": "kill_client", "for": "5s", "op": "consume"}
         faults = [{"id": f"dead-{n}", **kill, "client": f"{name} member 2"} for n, name in enumerate(clients, 1)]
