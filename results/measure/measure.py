@@ -26,12 +26,15 @@ from aftershock.results.measure.answers import Answers, Distributions, Key, by_r
 from aftershock.results.measure.cuts import sliced
 from aftershock.results.measure.facts import (
     MAX,
+    Bin,
     Distribution,
     Facts,
     Host,
     Lag,
     MeasurementRequest,
     ProxyTraffic,
+    RackFlow,
+    Recovered,
     RecoveryCriterion,
 )
 from aftershock.results.measure.gate import Gate, open_gate
@@ -122,6 +125,19 @@ def findings(
 
 
 @dataclass(frozen=True)
+class _Results:
+    """Results of all jobs, each in the order of the runs; ``rows`` are by job and run."""
+
+    histograms: Sequence[Mapping[Key, Histogram]]
+    distributions: Sequence[Distributions]
+    bins: Sequence[tuple[Bin, ...]]
+    racks: Sequence[tuple[RackFlow, ...]]
+    rows: Mapping[str, Answers]
+    calms: Sequence[Mapping[tuple[RecoveryCriterion, str], Recovered]]
+    lags: Sequence[Lags]
+
+
+@dataclass(frozen=True)
 class _Study:
     """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (or None).
 
@@ -207,58 +223,58 @@ class _Study:
             for run, rows in enumerate(silver):
                 keep(run, rows)
         plotted = binned.result() if binned else map(of_silver, silver)
-        plots = [bins(rows, bin_us(scene.evidence)) for rows, scene in zip(plotted, self.scenes, strict=True)]
-        racks = [rows.rack_flows(scene) for rows, scene in zip(histograms_of, self.scenes, strict=True)]
-        results = {name: job.result() for name, job in jobs.items()} | stalled.result()
-        facts = []
-        for run in range(len(self.scenes)):
-            rows = {name: rows_by_run.get(run, []) for name, rows_by_run in results.items()}
-            groups = [client for client in self.dims.scenes[run].readers if client.members > 1]
-            scene, calms, stalls = self.scenes[run], recovered.result()[run], answers.stalls(rows["stalls"])
-            facts.append(
-                Facts(
-                    distributions=spread[run],
-                    longest=answers.longest(rows["stretches"], scene, spread[run]),
-                    findings=answers.findings(rows["findings"]),
-                    crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
-                    produced={
-                        (row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())
-                    },
-                    host=next((Host(*[row[field.name] for field in fields(Host)]) for row in rows["host"]), Host()),
-                    bin_us=bin_us(scene.evidence),
-                    stalls=stalls,
-                    failures=answers.failures(rows["failures"]),
-                    cuts=sliced(self.requests[run].cuts, rows, scene, self.qs, self.qs_of(run)),
-                    spectra={
-                        key: histogram.points() for key, histogram in histograms[run].items() if drawn(key, scene)
-                    },
-                    slowest=answers.slowest(rows["slowest"]),
-                    unavailable=answers.unavailable(stalls, scene, spread[run]),
-                    perf=answers.perf(histograms[run], rows["stretches"], scene),
-                    backwards=answers.backwards(histograms[run], scene),
-                    bins=plots[run],
-                    racks=racks[run],
-                    lag={key: _trusted(seconds, scene, key) for key, seconds in lags.result()[run].clients.items()},
-                    member_lag={
-                        (key, member): _trusted(seconds, scene, key)
-                        for (key, member), seconds in lags.result()[run].members.items()
-                    },
-                    left_out=scene.left_out,
-                    rebalances={
-                        group.key: rebalances(
-                            scene.evidence, group, [row for row in rows["reads"] if row["client"] == group.key]
-                        )
-                        for group in groups
-                    },
-                    calms=calms,
-                    recoveries={
-                        (criterion.fault, client): value
-                        for (criterion, client), value in calms.items()
-                        if criterion.is_default
-                    },
+        results = _Results(
+            histograms,
+            spread,
+            # while the jobs run
+            bins=[bins(rows, bin_us(scene.evidence)) for rows, scene in zip(plotted, self.scenes, strict=True)],
+            racks=[rows.rack_flows(scene) for rows, scene in zip(histograms_of, self.scenes, strict=True)],
+            rows={name: job.result() for name, job in jobs.items()} | stalled.result(),
+            calms=recovered.result(),
+            lags=lags.result(),
+        )
+        return [self._facts_of(run, results) for run in range(len(self.scenes))]
+
+    def _facts_of(self, run: int, results: _Results) -> Facts:
+        rows = {name: of_runs.get(run, []) for name, of_runs in results.rows.items()}
+        scene, request = self.scenes[run], self.requests[run]
+        distributions, histograms, lags = results.distributions[run], results.histograms[run], results.lags[run]
+        stalls, calms = answers.stalls(rows["stalls"]), results.calms[run]
+        groups = [client for client in scene.readers if client.members > 1]
+        return Facts(
+            distributions=distributions,
+            longest=answers.longest(rows["stretches"], scene, distributions),
+            findings=answers.findings(rows["findings"]),
+            crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
+            produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())},
+            host=next((Host(*[row[field.name] for field in fields(Host)]) for row in rows["host"]), Host()),
+            bin_us=bin_us(scene.evidence),
+            stalls=stalls,
+            failures=answers.failures(rows["failures"]),
+            cuts=sliced(request.cuts, rows, scene, self.qs, self.qs_of(run)),
+            spectra={key: histogram.points() for key, histogram in histograms.items() if drawn(key, scene)},
+            slowest=answers.slowest(rows["slowest"]),
+            unavailable=answers.unavailable(stalls, scene, distributions),
+            perf=answers.perf(histograms, rows["stretches"], scene),
+            backwards=answers.backwards(histograms, scene),
+            bins=results.bins[run],
+            racks=results.racks[run],
+            lag={key: _trusted(seconds, scene, key) for key, seconds in lags.clients.items()},
+            member_lag={
+                (key, member): _trusted(seconds, scene, key) for (key, member), seconds in lags.members.items()
+            },
+            left_out=scene.left_out,
+            rebalances={
+                group.key: rebalances(
+                    scene.evidence, group, [row for row in rows["reads"] if row["client"] == group.key]
                 )
-            )
-        return facts
+                for group in groups
+            },
+            calms=calms,
+            recoveries={
+                (criterion.fault, client): value for (criterion, client), value in calms.items() if criterion.is_default
+            },
+        )
 
     def _named(self, counted: DataFrame) -> pa.Table:
         return with_names(counted.toArrow(), self.samples, self.dims)
