@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -43,6 +44,8 @@ Shares: TypeAlias = npt.NDArray[np.float64]
 Distributions = Mapping[Key, Distribution]
 Answers = dict[int, list[Any]]
 """Result rows of a Spark job, grouped by run number."""
+Stalled = dict[Key, dict[tuple[str | None, int | None], list[int]]]
+"""Durations of stalls in microseconds, by (side, client, window) and then by (topic, partition)."""
 
 
 def by_run(rows: Iterable[Any]) -> Answers:
@@ -101,16 +104,20 @@ def backwards(histograms: Mapping[Key, Histogram], scene: Scene) -> int:
 
 
 def longest(
-    rows: Iterable[Any], scene: Scene, spread: Distributions, slot_us: int = GAP_SLOT_US
+    rows: Iterable[Any], stalled: Stalled, scene: Scene, spread: Distributions, slot_us: int = GAP_SLOT_US
 ) -> dict[Key, LongestGap]:
     """Return the longest gap between successes of each client and window; ``rows`` are those of ``success_stretches``.
 
-    A gap shorter than ``slot_us`` is reported as ``slot_us``. If records were due and none succeeded, the gap is the
-    whole window. The start and the end of a window count as successes.
+    A gap shorter than ``slot_us`` is reported as ``slot_us``. The start and the end of a window count as successes. If
+    records were due and none succeeded, the gap is the whole window; if records waited for a client that read none, it
+    is the longest stall.
     """
+    silent = {
+        (f"{side}.gap", client, window): LongestGap(0, max(chain(*durations.values())))
+        for (side, client, window), durations in stalled.items()
+    }
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
     omitted = {key: {*scene.segments.of(spans)} for key, spans in scene.left_out.items()}
-    silent = {}
     for metric, client, window in due:
         out = scene.left_out.get((metric.split(".")[0], client), ())
         lengths = (end - start - overlap_us(out, start, end) for start, end in scene.windows[window])
@@ -170,24 +177,30 @@ def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ..
     return {key: tuple(spans) for key, spans in by_client.items()}
 
 
-def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) -> dict[Key, tuple[Outage, ...]]:
+def stalled_in(stalls: Sequence[Stall], scene: Scene) -> Stalled:
+    """Return the durations of the parts of stalls that are within a window."""
+    stalled: Stalled = {}
+    for stall in stalls:
+        out = scene.left_out.get((stall.side, stall.client), ())
+        for window, spans in scene.windows.items():
+            for span in spans:
+                start, end = max(stall.start_us, span[0]), min(stall.end_us, span[1])
+                if (us := end - start - overlap_us(out, start, end)) > 0:
+                    of_window = stalled.setdefault((stall.side, stall.client, window), {})
+                    of_window.setdefault((stall.topic, stall.partition), []).append(us)
+    return stalled
+
+
+def unavailable(stalled: Stalled, spread: Distributions) -> dict[Key, tuple[Outage, ...]]:
     """Return each partition's time in stalls by (side, client, window), for windows in which records were due."""
     due = {(metric.split(".")[0], client, window) for metric, client, window in spread if metric.endswith(".latency")}
     outages = {}
-    for side, client, window in sorted(due):
-        durations_us: dict[tuple[str | None, int | None], list[int]] = defaultdict(list)
-        for stall in stalls:
-            if (stall.side, stall.client) == (side, client):
-                out = scene.left_out.get((side, client), ())
-                spans = ((max(stall.start_us, start), min(stall.end_us, end)) for start, end in scene.windows[window])
-                overlaps = [end - start - overlap_us(out, start, end) for start, end in spans if start < end]
-                durations_us[stall.topic, stall.partition] += [us for us in overlaps if us > 0]
-        found = [
+    for key in sorted(due | stalled.keys()):
+        of_window = (
             Outage(partition, sum(durations), max(durations), len(durations), topic)
-            for (topic, partition), durations in durations_us.items()
-            if durations
-        ]
-        outages[side, client, window] = tuple(sorted(found, key=_order))
+            for (topic, partition), durations in stalled.get(key, {}).items()
+        )
+        outages[key] = tuple(sorted(of_window, key=_order))
     return outages
 
 

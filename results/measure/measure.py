@@ -240,10 +240,11 @@ class _Study:
         scene, request = self.scenes[run], self.requests[run]
         distributions, histograms, lags = results.distributions[run], results.histograms[run], results.lags[run]
         stalls, calms = answers.stalls(rows["stalls"]), results.calms[run]
+        stalled = answers.stalled_in(stalls, scene)
         groups = [client for client in scene.readers if client.members > 1]
         return Facts(
             distributions=distributions,
-            longest=answers.longest(rows["stretches"], scene, distributions),
+            longest=answers.longest(rows["stretches"], stalled, scene, distributions),
             findings=answers.findings(rows["findings"]),
             crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
             produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())},
@@ -254,7 +255,7 @@ class _Study:
             cuts=sliced(request.cuts, rows, scene, self.qs, self.qs_of(run)),
             spectra={key: histogram.points() for key, histogram in histograms.items() if drawn(key, scene)},
             slowest=answers.slowest(rows["slowest"]),
-            unavailable=answers.unavailable(stalls, scene, distributions),
+            unavailable=answers.unavailable(stalled, distributions),
             perf=answers.perf(histograms, rows["stretches"], scene),
             backwards=answers.backwards(histograms, scene),
             bins=results.bins[run],

@@ -182,9 +182,9 @@ def budget_sentence(selection: Selection, reading: Reading) -> str:
 
 
 def gap_sentence(selection: Selection, reading: Reading) -> str:
-    failed = f": all {reading.censored} {selection.about.counted} failed" if reading.censored else ""
+    nothing = f"; {selection.about.counted} waited, and none succeeded" if reading.censored else ""
     longest_s = float(reading.value or 0) / 1e6
-    return f"the longest time without a success was {longest_s:.3f} s{failed}"
+    return f"the longest time without a success was {longest_s:.3f} s{nothing}"
 
 
 def stalls_sentence(_: Selection, reading: Reading) -> str:

@@ -62,7 +62,7 @@ def readings(
         observed += _unobserved(evidence, selection, client, each, observed, _slot_starts(selection, spans))
     elif about.source == "gap":
         gap = facts.longest.get((f"{about.side}.gap", client.key, window), LongestGap())
-        observed = [_gap(gap.longest_us, gap.n, latencies.n)]
+        observed = [_gap(gap.longest_us, gap.n, max(latencies.n, 1))]
     else:
         distribution = facts.distribution(f"{about.side}.{about.source}", client.key, window)
         observed = [_of_distribution(distribution, selection, confidence)]
@@ -141,15 +141,16 @@ def _stalls(
     """Return a reading of the total time in stalls for each partition, or of the longest of these times."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
-    if outages is None or not latencies.n:
+    if outages is None or not (latencies.n or outages):
         return [Reading(0)]
     topics = client.topics.get(side, ())
     named = [(outage, outage.topic or topics[0]) for outage in outages if outage.partition is not None]
     totals_us = {f"{topic}/{outage.partition}": outage.total_us for outage, topic in named}
     whole_us = max((outage.total_us for outage in outages if outage.partition is None), default=0)
     if each is None:
-        failed = latencies.n if latencies.censored == latencies.n else 0
-        return [Reading(latencies.n, failed, {MAX: max([whole_us, *totals_us.values()])})]
+        due = max(latencies.n, 1)  # without deliveries, it is only known that some record waited
+        failed = due if latencies.censored == latencies.n else 0
+        return [Reading(due, failed, {MAX: max([whole_us, *totals_us.values()])})]
     (cut,) = cuts(selection, each)
     values = {part.subject: part.values for part in facts.slices(cut, client.key)}
     result = []

@@ -93,7 +93,7 @@ def test_a_gap_is_the_longest_silence_in_its_window(
         made, "run int, op string, workload string, arm string, done_us bigint, status string"
     )
     rows = with_names(success_stretches(successes(samples, known, slot_us)).toArrow(), samples, known).to_pylist()
-    result = longest(rows, known.scenes[0], {}, slot_us or 1)
+    result = longest(rows, {}, known.scenes[0], {}, slot_us or 1)
     for case, times in enumerate(cases):
         for window, spans in known.scenes[0].windows.items():
             inside = [time for time in times if any(start <= time < end for start, end in spans)]

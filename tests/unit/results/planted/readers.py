@@ -107,6 +107,22 @@ def many_not_reached(run: Run) -> None:
 
 
 @defect(
+    "a reader that stopped for good: its gap is over the limit, though none of the records that wait for it is judged",
+    fails=("slo/consume.gap-recovery", "slo/consume.unavailable-recovery"),
+    unsure=("integrity/lost",),
+)
+def stopped_for_good(run: Run) -> None:
+    run.slos("consume.gap < 9s in recovery for patient", "consume.unavailable < 9s in recovery for patient")
+    rows = run.frames["consume"]
+    unread = rows[(rows["arm"] == "patient") & (rows["done_us"] >= 38 * S)]
+    positions = unread.groupby("partition")["offset"].agg(["min", "max"])
+    run.drop("consume", unread.index)
+    line = {"event": "drain_incomplete", "arm": "patient", "workload": "orders", "op": "consume", "t_us": 90 * S}
+    places = [["orders", int(number), int(row["min"]), int(row["max"]) + 1] for number, row in positions.iterrows()]
+    run.documents["events"].append(line | {"positions": places})
+
+
+@defect(
     "a reader of a producer with acks=0 that stood still for three seconds",
     fails=("slo/consume.lag-max-steady",),
     unsure=("obligation/produce",),

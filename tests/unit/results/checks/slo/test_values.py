@@ -111,17 +111,20 @@ def test_a_budget_reports_used_share_and_permitted_failures() -> None:
         (LongestGap(9, 6_000_000), 9, FAIL),
         (LongestGap(0, 8_000_000), 480, FAIL),
         (LongestGap(0, 5_000_000), 480, OPEN),
+        (LongestGap(0, 8_000_000), 0, FAIL),
+        (LongestGap(0, 5_000_000), 0, OPEN),
         (LongestGap(), 0, OPEN),
     ],
 )
 def test_a_gap(longest: LongestGap, due: int, status: Status) -> None:
-    """A window without any success is one gap of all records that were due; without due records the check is
-    INCONCLUSIVE.
+    """A window without any success is one gap of all records that were due, or of at least one that waited; without
+    either the check is INCONCLUSIVE.
     """
     stage = Stage(longest={("produce.gap", A, "fault"): longest})
     stage.latency(Distribution(due, due, None, {}))
     check = stage.check("produce.gap < 6s in fault")
-    assert (status, "s", longest.n or due) == (check.status, check.unit, check.n)
+    waited = int(longest.longest_us is not None)
+    assert (status, "s", longest.n or due or waited) == (check.status, check.unit, check.n)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,8 @@ def test_a_gap(longest: LongestGap, due: int, status: Status) -> None:
         ((Outage(0, 3_000_000, 1, 1),), 100, FAIL),
         ((Outage(None, 3_000_000, 1, 1),), 100, FAIL),
         ((), 0, OPEN),
+        ((Outage(None, 3_000_000, 1, 1),), 0, FAIL),
+        ((Outage(None, 2_000_000, 1, 1),), 0, OPEN),
         (None, 100, OPEN),
     ],
 )
@@ -139,7 +144,7 @@ def test_unavailability_is_that_of_the_worst_partition(
     outages: tuple[Outage, ...] | None, due: int, status: Status
 ) -> None:
     """Stalls of a partition are summed, and a stall of the whole side counts for every partition; INCONCLUSIVE without
-    due records.
+    due records or stalls.
     """
     stage = Stage(unavailable={} if outages is None else {("produce", A, "fault"): outages})
     stage.latency(Distribution(due, 0, 1, {}))
