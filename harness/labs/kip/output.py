@@ -207,7 +207,7 @@ def table(trials: list[TrialResult], charts: Mapping[int, Sequence[Plot]] | None
         if not result.parts:
             lines.append(f"{heading}: not run yet\n")
             continue
-        lines += [f"{heading}: {result.verdict.word}\n", f"{result.verdict.why}.\n"]
+        lines += [f"{heading}\n", f"{tally(result.statements)}.\n"]
         for number, plot in enumerate((charts or {}).get(result.kip, ()), 1):
             lines.append(f"![{plot.title}](kips/kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
         lines.append(_HEAD)
