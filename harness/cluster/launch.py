@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.packets import start_helper
 from aftershock.harness.cluster.preloads import create_preload, preload_volume
-from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
+from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.settings import create_topic_on, set_level
 from aftershock.harness.run.rundir import RunDir
@@ -42,6 +41,7 @@ os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 _READY_S = 90.0
 _TOXIPROXY_S = 10.0
+_AT_ONCE = 8  # requests to the Docker engine
 
 
 class RackNetwork(Network):
@@ -120,98 +120,143 @@ def launch(
     log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
     watchdog.watch(owner or ownership.owner(), run_id, home)
     labels = ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
-    prefix = prefix_of(run_id)
-    names = {node: f"{prefix}-{node.name}" for node in topology.nodes}
-    networks = {rack: RackNetwork(f"{prefix}-{rack}", labels) for rack in topology.racks}
-    with closing(engine.connect()) as client, ThreadPoolExecutor(max_workers=8) as pool:
-        tools = images.tools.name if images.tools else ""
-        list(pool.map(lambda node: create_volumes(client, spec, node, names[node], labels, tools), names))
-        folders = [clocks.CLOCK_DIR] * spec.clocks + [gc_pauses.GC_DIR] * spec.gc_pauses
-        places = product(names.values(), folders)
-        list(pool.map(lambda place: create_preload(client, place[0], place[1], labels, tools), places))
-        preloaded = (clocks.ENVIRONMENT if spec.clocks else {}) | (gc_pauses.ENVIRONMENT if spec.gc_pauses else {})
+    networks = {rack: RackNetwork(f"{prefix_of(run_id)}-{rack}", labels) for rack in topology.racks}
+    with closing(engine.connect()) as client, ThreadPoolExecutor(_AT_ONCE) as pool:
+        objects = _DockerObjects(client, spec, run_id, images, labels, networks)
+        list(pool.map(objects.create_volumes, topology.nodes))
         list(pool.map(RackNetwork.create, networks.values()))
-        toxiproxy = Container(images.toxiproxy.name, f"{prefix}-toxiproxy", labels)
-        for node, name in names.items():
-            for volume, path in volumes_of(spec, node, name).items():
-                if path != LOG_DIR:  # the kernel drops a volume in memory that no container mounts
-                    toxiproxy.with_volume_mapping(volume, f"/held/{volume}", "ro")
-        proxy_layer = _start_toxiproxy(spec, prefix, toxiproxy, networks)
-        if spec.packets:
-            start_helper(client, prefix, toxiproxy.get_wrapped_container(), labels, tools)
-        if spec.wire_proxy:
-            proxy_layer.add_wire_proxy(home)
-        nodes = {}
-        for node in topology.nodes:
-            advertised: dict[str, str] = {}
-            if node.broker:
-                listeners = {client_listener(rack): proxy_layer.advertised(rack, node.id) for rack in topology.racks}
-                advertised = {name: str(address) for name, address in listeners.items()}
-                advertised["ADMIN"] = str(proxy_layer.admin_address(node.id))
-            network: dict[str, Any] = {"hostname": node.name}
-            if spec.hosts:
-                host = Container(images.kafka.name, f"{names[node]}-host", labels, **network)
-                host.with_command(["sleep", "infinity"])
-                host.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
-                network = {"network_mode": f"container:{host.start().get_wrapped_container().id}"}
-            nodes[node] = container = Container(
-                images.kafka.name,
-                names[node],
-                {**labels, NODE: str(node.id), "aftershock.rack": node.rack},
-                env=spec.environment(node, cluster_id_of(run_id), advertised) | preloaded,
-                mem_limit=spec.memory,
-                # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
-                cap_drop=["DAC_OVERRIDE"],
-                **network,
-            )
-            # existing volumes, because volumes that the container creates lack our labels
-            for volume, path in volumes_of(spec, node, names[node]).items():
-                container.with_volume_mapping(volume, path, "rw")
-            for folder in folders:
-                container.with_volume_mapping(preload_volume(names[node], folder), folder, "rw")
-            if not spec.hosts:
-                container.with_network(networks[node.rack]).with_network_aliases(node.name, node.home_name)
-        started = zip(nodes, pool.map(Container.start, nodes.values()), strict=True)
+        proxy_layer = objects.start_proxy_layer(home)
+        containers = [objects.node_container(node, proxy_layer) for node in topology.nodes]
+        started = zip(topology.nodes, pool.map(Container.start, containers), strict=True)
         running = {BrokerId(node.id): KafkaNode(node, container.get_wrapped_container()) for node, container in started}
     cluster = Cluster(spec, run_id, proxy_layer, running)
     cluster.await_ready(_READY_S)
-    for feature, level in spec.features.items():
-        set_level(cluster.admin, feature, level)
-    if spec.clocks:
-        replicas = {number: (broker,) for number, broker in enumerate(topology.broker_ids)}
-        create_topic_on(cluster.admin, clocks.TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
-    if spec.block_device and spec.block_device.flush_boot:
-        # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            flush = f"sync -f {LOG_DIR}"
-            list(pool.map(lambda node: run_on_volume(node.container, LOG_DIR, flush, root=True), running.values()))
+    _prepare(cluster)
     write_descriptor(home, run_id, spec)
     return cluster
 
 
-def _start_toxiproxy(
-    spec: ClusterSpec, prefix: str, container: Container, networks: Mapping[str, RackNetwork]
-) -> ProxyLayer:
-    topology = spec.topology
-    first, *further = topology.racks
-    container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
-    container.with_network(networks[first]).with_network_aliases(*topology.foreign_names(first))
-    ports = {f"{port}/tcp": ("127.0.0.1",) for port in topology.published_ports()}  # a port of the engine's choice
-    container.ports |= ports  # type: ignore[arg-type]  # Docker's (address,) form
-    started: EngineContainer = container.start().get_wrapped_container()
-    for rack in further:
-        with docker_errors(EngineError, f"connect Toxiproxy to the Docker network of rack {rack}"):
-            networks[rack].connect(started.id, topology.foreign_names(rack))
-    proxy_layer = ProxyLayer(spec, prefix, started)
+def _prepare(cluster: Cluster) -> None:
+    """Set what the cluster spec asks of a running cluster: levels of features, the topic of clocks, a flushed boot."""
+    spec = cluster.spec
+    for feature, level in spec.features.items():
+        set_level(cluster.admin, feature, level)
+    if spec.clocks:
+        replicas = {number: (broker,) for number, broker in enumerate(spec.topology.broker_ids)}
+        create_topic_on(cluster.admin, clocks.TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
+    if spec.block_device and spec.block_device.flush_boot:
+        # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
+        def flush(node: KafkaNode) -> None:
+            run_on_volume(node.container, LOG_DIR, f"sync -f {LOG_DIR}", root=True)
 
-    def missing_state() -> str:
-        try:
-            proxy_layer.toxiproxy.version()
-        except FaultError as error:
-            return str(error)
-        return ""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(flush, cluster.nodes.values()))
 
-    if missing := still_lacking(missing_state, _TOXIPROXY_S):
-        raise ClusterError(f"the cluster's Toxiproxy does not answer: {missing}\n{last_log_lines(started)}")
-    proxy_layer.toxiproxy.populate(topology.proxies(), proxy_layer.address_in)
-    return proxy_layer
+
+@dataclass(frozen=True)
+class _DockerObjects:
+    """Docker objects of one cluster, which share its labels and the prefix of its names."""
+
+    client: docker.DockerClient
+    spec: ClusterSpec
+    run_id: str
+    images: Images
+    labels: Mapping[str, str]
+    networks: Mapping[str, RackNetwork]
+
+    @property
+    def prefix(self) -> str:
+        return prefix_of(self.run_id)
+
+    @property
+    def tools(self) -> str:
+        return self.images.tools.name if self.images.tools else ""
+
+    @property
+    def preload_folders(self) -> list[str]:
+        return [clocks.CLOCK_DIR] * self.spec.clocks + [gc_pauses.GC_DIR] * self.spec.gc_pauses
+
+    def name_of(self, node: Node) -> str:
+        return f"{self.prefix}-{node.name}"
+
+    def create_volumes(self, node: Node) -> None:
+        name = self.name_of(node)
+        create_volumes(self.client, self.spec, node, name, self.labels, self.tools)
+        for folder in self.preload_folders:
+            create_preload(self.client, name, folder, self.labels, self.tools)
+
+    def start_proxy_layer(self, home: Path) -> ProxyLayer:
+        """Start Toxiproxy with the links of the cluster, and what the spec asks for around it."""
+        topology = self.spec.topology
+        first, *further = topology.racks
+        container = Container(self.images.toxiproxy.name, f"{self.prefix}-toxiproxy", self.labels)
+        for node in topology.nodes:
+            for volume, path in volumes_of(self.spec, node, self.name_of(node)).items():
+                if path != LOG_DIR:  # the kernel drops a volume in memory that no container mounts
+                    container.with_volume_mapping(volume, f"/held/{volume}", "ro")
+        container.with_command(["-host=0.0.0.0", "-proxy-metrics"])
+        container.with_network(self.networks[first]).with_network_aliases(*topology.foreign_names(first))
+        ports = {f"{port}/tcp": ("127.0.0.1",) for port in topology.published_ports()}  # a port of the engine's choice
+        container.ports |= ports  # type: ignore[arg-type]  # Docker's (address,) form
+        started: EngineContainer = container.start().get_wrapped_container()
+        for rack in further:
+            with docker_errors(EngineError, f"connect Toxiproxy to the Docker network of rack {rack}"):
+                self.networks[rack].connect(started.id, topology.foreign_names(rack))
+        proxy_layer = ProxyLayer(self.spec, self.prefix, started)
+
+        def missing_state() -> str:
+            try:
+                proxy_layer.toxiproxy.version()
+            except FaultError as error:
+                return str(error)
+            return ""
+
+        if missing := still_lacking(missing_state, _TOXIPROXY_S):
+            raise ClusterError(f"the cluster's Toxiproxy does not answer: {missing}\n{last_log_lines(started)}")
+        proxy_layer.toxiproxy.populate(topology.proxies(), proxy_layer.address_in)
+        if self.spec.packets:
+            start_helper(self.client, self.prefix, started, self.labels, self.tools)
+        if self.spec.wire_proxy:
+            proxy_layer.add_wire_proxy(home)
+        return proxy_layer
+
+    def node_container(self, node: Node, proxy_layer: ProxyLayer) -> Container:
+        """Return the container of a node, not yet started; a host of the node is started before."""
+        spec, name = self.spec, self.name_of(node)
+        preloaded = (clocks.ENVIRONMENT if spec.clocks else {}) | (gc_pauses.ENVIRONMENT if spec.gc_pauses else {})
+        network: dict[str, Any] = {"hostname": node.name}
+        if spec.hosts:
+            host = Container(self.images.kafka.name, f"{name}-host", self.labels, **network)
+            host.with_command(["sleep", "infinity"])
+            self._connect(host, node)
+            network = {"network_mode": f"container:{host.start().get_wrapped_container().id}"}
+        container = Container(
+            self.images.kafka.name,
+            name,
+            {**self.labels, NODE: str(node.id), "aftershock.rack": node.rack},
+            env=spec.environment(node, cluster_id_of(self.run_id), _advertised(spec, node, proxy_layer)) | preloaded,
+            mem_limit=spec.memory,
+            # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
+            cap_drop=["DAC_OVERRIDE"],
+            **network,
+        )
+        # existing volumes, because volumes that the container creates lack our labels
+        for volume, path in volumes_of(spec, node, name).items():
+            container.with_volume_mapping(volume, path, "rw")
+        for folder in self.preload_folders:
+            container.with_volume_mapping(preload_volume(name, folder), folder, "rw")
+        if not spec.hosts:
+            self._connect(container, node)
+        return container
+
+    def _connect(self, container: Container, node: Node) -> None:
+        container.with_network(self.networks[node.rack]).with_network_aliases(node.name, node.home_name)
+
+
+def _advertised(spec: ClusterSpec, node: Node, proxy_layer: ProxyLayer) -> dict[str, str]:
+    """Return the addresses that a broker advertises, by listener; nothing for a controller."""
+    if not node.broker:
+        return {}
+    racks = spec.topology.racks
+    listeners = {client_listener(rack): str(proxy_layer.advertised(rack, node.id)) for rack in racks}
+    return {**listeners, "ADMIN": str(proxy_layer.admin_address(node.id))}
