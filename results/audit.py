@@ -47,15 +47,17 @@ class Spread:
 class Cell:
     """What one client did in one scenario.
 
-    ``recovery`` is from the injection until the client works as before; ``gap_s`` the longest time without a success.
-    ``failed`` counts records that the client gave up, ``duplicates`` records written or delivered twice, and ``lost``
-    acknowledged records that are gone. ``slowdown`` is the p95 latency under the fault, relative to the steady phase.
+    ``reason`` and, in a few words, ``brief`` say which check gave the mark; both are empty for ``kept``. ``recovery``
+    is from the injection until the client works as before; ``gap_s`` the longest time without a success. ``failed``
+    counts records that the client gave up, ``duplicates`` records written or delivered twice, and ``lost`` acknowledged
+    records that are gone. ``slowdown`` is the p95 latency under the fault, relative to the steady phase.
     """
 
     scenario: str
     client: str
     mark: Mark
     reason: str
+    brief: str
     recovery: Spread
     gap_s: float | None
     failed: int
@@ -66,7 +68,7 @@ class Cell:
 
 def unsupported(scenario: str, client: str, reason: str) -> Cell:
     """Return the cell of a client that the brokers can't serve."""
-    return Cell(scenario, client, "unsupported", reason, spread([]), None, 0, 0, 0, None)
+    return Cell(scenario, client, "unsupported", reason, "", spread([]), None, 0, 0, 0, None)
 
 
 def cells_of(scenario: str, part: Part) -> list[Cell]:
@@ -81,7 +83,7 @@ def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> C
     sides = [side for side in ("produce", "consume") if workload.get(side)]
     gaps = [part.blocks(client, f"{side}.gap") for side in sides]
     checks = [check for check in part.run.verdict.checks if check.arm == arm]
-    mark, reason = _mark(checks, part, max(len(blocks), len(gaps[0])))
+    mark, reason, brief = _mark(checks, part, max(len(blocks), len(gaps[0])))
     under, steady = (_p95(part, client, window) for window in ("fault", "steady"))
     statuses = part.outcomes("produce", ["status"], client)["status"]
     return Cell(
@@ -89,6 +91,7 @@ def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> C
         arm,
         mark,
         reason,
+        brief,
         spread(blocks.values()),
         _longest_s(gaps),
         len(statuses) - (pc.sum(pc.equal(statuses, "ok")).as_py() or 0),
@@ -98,24 +101,25 @@ def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> C
     )
 
 
-def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str]:
-    """Return the mark of a client from its checks, with the reason; the most serious mark that applies."""
+def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str, str]:
+    """Return the most serious mark that a client's checks give, with the reason and its short form."""
     if doubt := part.doubt():
-        return "open", doubt
+        return "open", doubt, ""
     for check in checks:
         if check.gate and check.status in (Status.FAIL, Status.ERROR):
-            return "broken", f"{check.id}: {check.why}"
+            return "broken", f"{check.id}: {check.why}", check.id
     for check in checks:
         if not check.gate and check.status is Status.FAIL:
+            name = check.id.removeprefix("slo/")
             observed = "never" if check.observed is None else amount(check.observed, check.unit)
             limit = "" if check.threshold is None else f", limit {amount(check.threshold, check.unit)}"
-            return "slow", f"{check.id.removeprefix('slo/')}: {observed}{limit}"
+            return "slow", f"{name}: {observed}{limit}", f"{name.partition('-')[0]} {observed}"
     for check in checks:
         if check.status is not Status.PASS:
-            return "open", f"{check.id}: {check.why}"
+            return "open", f"{check.id}: {check.why}", ""
     if blocks < UNITS_MIN:
-        return "open", f"{blocks} of at least {UNITS_MIN} blocks took effect"
-    return "kept", ""
+        return "open", f"{blocks} of at least {UNITS_MIN} blocks took effect", ""
+    return "kept", "", ""
 
 
 def spread(blocks: Iterable[Block]) -> Spread:

@@ -12,7 +12,6 @@ from pathlib import Path
 from aftershock.errors import AftershockError
 from aftershock.harness.labs import card as lab
 from aftershock.harness.labs.kip.output import replace_results
-from aftershock.results.audit import Cell
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.text import table
 
@@ -40,17 +39,13 @@ def cards(folder: Path) -> str:
 def brief(card: lab.Card) -> str:
     """Return a card as a table of marks, with the median of the recovery, or with what was slow or broken."""
     rows = [
-        [scenario.replace("-", " "), *(lab.marked(cell, _shortly) for cell in card.row(scenario))]
+        [
+            scenario.replace("-", " "),
+            *(lab.marked(cell, lambda cell: cell.brief or lab.median(cell)) for cell in card.row(scenario)),
+        ]
         for scenario in card.cells
     ]
     return "".join(table(["", *card.clients], rows)).rstrip()
-
-
-def _shortly(cell: Cell) -> str:
-    check, _, figures = cell.reason.partition(": ")
-    if cell.mark != "slow":
-        return check if cell.mark == "broken" else lab.median(cell)
-    return f"{check.partition('-')[0]} {figures.partition(', limit ')[0]}"
 
 
 def main(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:
