@@ -19,8 +19,8 @@ from aftershock.harness.labs.audit import BLOCKS, SUITES
 from aftershock.harness.labs.kip.reduce import Observed, replacement, size_of, write_run
 from aftershock.harness.labs.kip.trials import Planned
 from aftershock.results.advice import Advice, advice_of
-from aftershock.results.audit import SYMBOLS, Cell, Spread, cells_of
-from aftershock.results.evidence.files import write_whole
+from aftershock.results.audit import SYMBOLS, Cell, Mark, Spread, cells_of, unsupported
+from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.text import table
@@ -28,6 +28,7 @@ from aftershock.results.trials.part import Part
 
 NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
 BYTES_MAX = 2_000_000
+_REFUSED: Mark = "unsupported"
 _CHECKS = ("harness", "witness", "exposure", "integrity", "obligation", "slo")
 
 
@@ -57,7 +58,7 @@ class Card:
 
     def marks(self, client: str) -> str:
         """Return how many scenarios a client kept, as ``11 of 12``."""
-        own = [cell for cell in self.all_cells if cell.client == client and cell.mark != "unsupported"]
+        own = [cell for cell in self.all_cells if cell.client == client and cell.mark != _REFUSED]
         return f"{sum(cell.mark == 'kept' for cell in own)} of {len(own)}"
 
     @property
@@ -66,7 +67,7 @@ class Card:
         marks = {cell.mark for cell in self.all_cells}
         if marks & {"broken", "slow"}:
             return 1
-        return 2 if self.missing or marks & {"open", "unsupported"} or not marks else 0
+        return 2 if self.missing or marks & {"open", _REFUSED} or not marks else 0
 
 
 def read_card(home: Path, planned_runs: Sequence[Planned], seed: int, refused: Iterable[Cell] = ()) -> Card:
@@ -76,11 +77,28 @@ def read_card(home: Path, planned_runs: Sequence[Planned], seed: int, refused: I
 
 
 def read_stored_card(home: Path) -> Card:
-    """Compute the card from all runs of the record in ``home``. Raises EvidenceError for a damaged record, or none."""
+    """Compute the card from all runs of the record in ``home``. Raises EvidenceError for a damaged record, or none.
+
+    Clients that did not run, because the brokers could not serve them, are those of ``audit.json``.
+    """
     if not (home / RUNS_NAME).is_file():
         raise EvidenceError(f"{home}: the folder has no {RUNS_NAME}; name the folder of an audit")
     runs = measurement.read(home / RUNS_NAME).runs
-    return _card(home, {name: runs[name].run if name in runs else None for name in SUITES[_suite_of(runs)]})
+    return _card(
+        home,
+        {name: runs[name].run if name in runs else None for name in SUITES[_suite_of(runs)]},
+        _stored_refusals(home),
+    )
+
+
+def _stored_refusals(home: Path) -> list[Cell]:
+    path = home / NAME
+    try:
+        cells = read_object(path)["cells"] if path.is_file() else []
+        refused = [cell for cell in cells if cell["mark"] == _REFUSED]
+        return [unsupported(cell["scenario"], cell["client"], cell["reason"]) for cell in refused]
+    except (KeyError, TypeError, EvidenceError) as error:
+        raise EvidenceError(f"{path}: the file is damaged ({error}); repeat the command that wrote it") from error
 
 
 def _suite_of(scenarios: Iterable[str]) -> str:
@@ -120,6 +138,7 @@ def reduce(home: Path, target: Path) -> int:
             advice_of(scenario, observed, cells_of(scenario, observed))
             write_run(observed, draft / run, _CHECKS)
         measurement.write(draft / RUNS_NAME, measurement.read(home / RUNS_NAME))
+        _write_document(card, draft)
         if read_stored_card(draft) != card:
             raise AftershockError(f"{target}: the reduced evidence gives another card")
     return size_of(target)
@@ -134,7 +153,7 @@ def figures(cell: Cell) -> str:
         parts.append(f"gap {cell.gap_s:.1f} s")
     counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
     parts += [f"{count} {word}" for word, count in counts.items() if count]
-    return ", ".join(parts) or ("" if cell.mark == "unsupported" else "no figures")
+    return ", ".join(parts) or ("" if cell.mark == _REFUSED else "no figures")
 
 
 def marked(cell: Cell | None, words: Callable[[Cell], str] = figures) -> str:
@@ -175,7 +194,7 @@ def markdown(card: Card) -> str:
     """Return the card as a table for a README."""
     rows = [[scenario.replace("-", " "), *map(marked, card.row(scenario))] for scenario in card.cells]
     notes = "".join(f"\n* not run: {scenario}: {why}" for scenario, why in card.missing.items())
-    refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == "unsupported")
+    refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == _REFUSED)
     notes += "".join(f"\n* n/a: {client}: {reason}" for client, reason in refused)
     notes += "".join(f"\n* {advice.text}" for advice in card.advice)
     return f"{card.about}. Recovery: median (interval).\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
@@ -205,7 +224,11 @@ def badge(card: Card) -> str:
 def write(card: Card, home: Path) -> Path:
     """Write the card as JSON, page, Markdown and badge; return the page's path."""
     whys = {name: load(find(f"audit/{name}")).data["why"] for name in card.cells}
-    write_whole(home / NAME, json.dumps(document(card), indent=1) + "\n")
+    _write_document(card, home)
     write_whole(home / MARKDOWN, markdown(card))
     write_whole(home / BADGE, badge(card))
     return write_whole(home / PAGE, filled(PAGE, card=card, whys=whys, symbols=SYMBOLS, marked=marked))
+
+
+def _write_document(card: Card, home: Path) -> None:
+    write_whole(home / NAME, json.dumps(document(card), indent=1) + "\n")

@@ -159,6 +159,12 @@ def test_a_client_that_the_brokers_cannot_serve_is_named(tmp_path: Path) -> None
     markdown = cards.markdown(card)
     assert 12 == markdown.count("2 failed | n/a |\n")
     assert 1 == markdown.count("n/a: reference: Kafka 3.9.1 has the group protocol `consumer`")
+    assert card == cards.read_stored_card(tmp_path)
+    cards.reduce(tmp_path, tmp_path / "stored")
+    assert card == cards.read_stored_card(tmp_path / "stored")
+    (tmp_path / cards.NAME).write_text('{"cells": [{}]}')
+    with pytest.raises(AftershockError, match=r"audit\.json: the file is damaged"):
+        cards.read_stored_card(tmp_path)
 
 
 def test_brokers_that_can_serve_no_client_are_refused() -> None:
