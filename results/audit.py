@@ -48,9 +48,10 @@ class Cell:
     """What one client did in one scenario.
 
     ``reason`` and, in a few words, ``brief`` say which check gave the mark; both are empty for ``kept``. ``recovery``
-    is from the injection until the client works as before; ``gap_s`` the longest time without a success. ``failed``
-    counts records that the client gave up, ``duplicates`` records written or delivered twice, and ``lost`` acknowledged
-    records that are gone. ``slowdown`` is the p95 latency under the fault, relative to the steady phase.
+    is from the injection until the client works as before; ``gap_s`` the longest time without a success, None if a
+    whole repetition had none. ``failed`` counts records that the client gave up, ``duplicates`` records written or
+    delivered twice, and ``lost`` acknowledged records that are gone. ``slowdown`` is the p95 latency under the fault,
+    relative to the steady phase.
     """
 
     scenario: str

@@ -151,6 +151,8 @@ def figures(cell: Cell) -> str:
         parts.append(f"{median(cell)} ({_range(cell.recovery)})")
     if cell.gap_s is not None:
         parts.append(f"gap {cell.gap_s:.1f} s")
+    elif parts:
+        parts.append("gap longer than a repetition")
     counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
     parts += [f"{count} {word}" for word, count in counts.items() if count]
     return ", ".join(parts) or ("" if cell.mark == _REFUSED else "no figures")

@@ -19,7 +19,11 @@ GOOD = Check("integrity/lost", "integrity", "arm=java produce", Status.PASS, 9, 
 
 
 def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: int = 0) -> Part:
-    """Return a run of two clients: java needs 3.1 s to 3.6 s after each crash, other as many, and twice never."""
+    """Return a run of two clients: java needs 3.1 s to 3.6 s after each crash, other as many.
+
+    The client other fails twice, does not recover from the first ``never`` crashes, and succeeds in nothing in the
+    sixth block.
+    """
     rows = [
         {"op": "produce", "workload": "orders", "arm": arm, "producer_id": 0, "seq": n, "status": status}
         for arm in ("java", "other")
@@ -36,8 +40,9 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
             for n in range(1, 7)
         ],
         "cuts": [
-            {"metric": "produce.gap", "window": "run", "each": "block", "client": "orders/java"}
-            | {"slices": [{"subject": f"block={n}", "n": 9, "slowest_us": n * S} for n in range(1, 7)]}
+            {"metric": "produce.gap", "window": "run", "each": "block", "client": f"orders/{arm}"}
+            | {"slices": [{"subject": f"block={n}", "n": each[n - 1], "slowest_us": n * S} for n in range(1, 7)]}
+            for arm, each in (("java", [9] * 6), ("other", [9] * 5 + [0]))
         ],
         "distributions": [
             {**series, "window": window, "n": 400, "at": {"0.95": p95}}
@@ -65,7 +70,7 @@ def test_the_figures_of_a_client(tmp_path: Path) -> None:
     assert Spread(pytest.approx(3.35), 3.1, 3.6, 6) == made.recovery
     assert (6.0, 0, 0, 0, 3.5) == (made.gap_s, made.failed, made.duplicates, made.lost, made.slowdown)
     other = cell(run(tmp_path / "other", GOOD), "other")
-    assert (2, None) == (other.failed, other.slowdown)
+    assert (2, None, None) == (other.failed, other.slowdown, other.gap_s)
 
 
 FAIL, OPEN = Status.FAIL, Status.INCONCLUSIVE

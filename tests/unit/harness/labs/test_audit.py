@@ -134,7 +134,7 @@ def test_a_card(tmp_path: Path) -> None:
     terminal = cards.text(card)
     assert all(len(line) <= 80 for line in terminal.splitlines())
     assert "leader-slow\n  ! java   3.3 s (3.1 to 3.6), gap 6.0 s\n    recovery-slow: 7 s, limit 6 s" in terminal
-    assert "✓ other  3.3 s (3.1 to 3.6), 2 failed" in terminal
+    assert "✓ other  3.3 s (3.1 to 3.6), gap longer than a repetition, 2 failed" in terminal
     html = page.read_text()
     assert "run-leader-slow/report.html" in html
     assert "its throughput stays" in html
