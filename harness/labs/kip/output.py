@@ -19,7 +19,7 @@ from aftershock.faults.plan.model import dump
 from aftershock.faults.plans import find
 from aftershock.harness.labs.kip import runner
 from aftershock.harness.labs.kip.runner import home_of
-from aftershock.harness.labs.kip.trials import TRIALS, Trial
+from aftershock.harness.labs.kip.trials import TRIALS, Planned, Trial
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
@@ -60,9 +60,7 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     for part, finished in runs.items():
         run = read_judged_run(home / finished.run)
         if trial.sabotaged and part.off:
-            honest = dump(load_plan(find(part.plan), part.changes[: -len(part.off)]).plan)["cluster"]
-            settings = {name: honest.get(name) for name in ("config", "brokers")}
-            cluster = {**run.timeline["cluster"], **{name: value for name, value in settings.items() if value}}
+            cluster = {**run.timeline["cluster"], **honest_settings(part)}
             run = replace(run, timeline={**run.timeline, "cluster": cluster})
         parts[part.name] = Part(part.name, run)
     left_out = {}
@@ -83,6 +81,13 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     if record.claims is not None:
         found = replace(found, why=f"{found.why}; {len(statements) - len(stored)} other claims are not stored")
     return TrialResult(trial.kip, title, version, found, statements, parts, left_out)
+
+
+def honest_settings(part: Planned) -> dict[str, Any]:
+    """Return the settings of brokers that a part's plan has without sabotage; nothing for a plan without a cluster."""
+    honest = load_plan(find(part.plan), part.changes[: -len(part.off)]).plan
+    cluster = dump(honest).get("cluster", {})
+    return {name: cluster[name] for name in ("config", "brokers") if cluster.get(name)}
 
 
 def _not_stored(_: Parts) -> Measured:

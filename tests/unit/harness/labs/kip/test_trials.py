@@ -8,6 +8,7 @@ from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_plan
+from aftershock.harness.labs.kip.output import honest_settings
 from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import KIP_227, KIP_1224, OLD_KAFKA, TRIALS, Planned, Trial, select_trials
 from aftershock.results.trials.kip227 import FOLLOWERS
@@ -34,6 +35,14 @@ def test_sabotage_switches_the_kip_off(trial: Trial, part: Planned) -> None:
     (sabotaged,) = [other for other in trial.sabotage().parts if other.name == part.name]
     load_plan(find(part.plan), sabotaged.settings)
     assert bool(part.off) == (digest(part, 1) != digest(sabotaged, 1))
+
+
+@pytest.mark.parametrize(("trial", "part"), [pair for pair in PARTS if pair[1].off])
+def test_a_sabotaged_run_is_judged_by_the_settings_of_the_honest_plan(trial: Trial, part: Planned) -> None:
+    """This holds for plans without a cluster of their own, too."""
+    (sabotaged,) = [other for other in trial.sabotage().parts if other.name == part.name]
+    honest = load_plan(find(part.plan), part.changes).plan.cluster
+    assert dict(honest.config) == honest_settings(sabotaged).get("config", {})
 
 
 def test_every_deciding_part_can_be_sabotaged() -> None:
