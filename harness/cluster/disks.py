@@ -22,7 +22,7 @@ from docker.models.containers import Container
 from aftershock.errors import ClusterError, EngineError
 from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.faults.targets.values import DiskDefects, LogDamage
-from aftershock.harness.cluster.engine import docker_errors
+from aftershock.harness.cluster.engine import docker_errors, run_to_end
 from aftershock.harness.cluster.node import node_name
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
@@ -215,14 +215,14 @@ def run_on_volume(container: Container, path: str, script: str, *, root: bool) -
     labels = {key: value for key, value in container.labels.items() if key != NODE}
     privileges = {"user": "0"} if root else {"cap_drop": ["DAC_OVERRIDE"]}
     try:
-        output: bytes = container.client.containers.run(
+        output = run_to_end(
+            container.client,
             container.image.id,
             ["-c", script],
             entrypoint="sh",
             volumes={mounts[path]: {"bind": path, "mode": "rw"}},
             labels=labels,
             network_disabled=True,
-            remove=True,
             **privileges,
         )
     except (APIError, ContainerError) as error:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import docker
 import requests
 from docker.context import ContextAPI
-from docker.errors import APIError, ContextException, DockerException
+from docker.errors import APIError, ContainerError, ContextException, DockerException
 from urllib3.exceptions import HTTPError
 
 from aftershock.errors import AftershockError, EngineError, ImageError, Log
@@ -113,6 +113,24 @@ def docker_errors(kind: type[AftershockError], action: str) -> Iterator[None]:
         raise kind(f"can't {action}: {error.explanation or error}") from error
     except (DockerException, requests.RequestException, HTTPError) as error:
         raise engine_error(error) or error from error
+
+
+def run_to_end(client: docker.DockerClient, image: str, command: list[str], **options: Any) -> bytes:
+    """Run a command in a new container, and remove the container with its anonymous volumes; return the output.
+
+    `docker.containers.run(remove=True)` would leave a volume for each ``VOLUME`` of the image. Raises ContainerError if
+    the exit status is not 0, and Docker's errors.
+    """
+    container = client.containers.create(image, command, **options)
+    try:
+        container.start()
+        status = container.wait()["StatusCode"]
+        if status != 0:
+            raise ContainerError(container, status, command, image, container.logs(stdout=False, stderr=True))
+        output: bytes = container.logs(stdout=True, stderr=False)
+        return output
+    finally:
+        container.remove(force=True, v=True)
 
 
 def engine_error(error: BaseException) -> EngineError | None:

@@ -92,7 +92,7 @@ def _cutter_name(container: Container) -> str:
 
 def _remove_cutter(container: Container) -> None:
     with docker_errors(ClusterError, f"remove {_cutter_name(container)}"), suppress(NotFound):
-        container.client.containers.get(_cutter_name(container)).remove(force=True)
+        container.client.containers.get(_cutter_name(container)).remove(force=True, v=True)
 
 
 def _execute(cutter: Container, *command: str) -> str:

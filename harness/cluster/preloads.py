@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import docker
 
 from aftershock.errors import EngineError
-from aftershock.harness.cluster.engine import docker_errors
+from aftershock.harness.cluster.engine import docker_errors, run_to_end
 
 
 def preload_volume(container: str, folder: str) -> str:
@@ -24,7 +24,7 @@ def create_preload(
     with docker_errors(EngineError, f"create the Docker volume {volume}"):
         client.volumes.create(volume, labels=dict(labels))
         mount = {volume: {"bind": folder, "mode": "rw"}}
-        client.containers.run(tools, ["true"], volumes=mount, labels=dict(labels), network_disabled=True, remove=True)
+        run_to_end(client, tools, ["true"], volumes=mount, labels=dict(labels), network_disabled=True)
 
 
 def write_integer(file: str, index: int, value: int) -> str:

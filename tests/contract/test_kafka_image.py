@@ -1,6 +1,7 @@
 """Properties of a Kafka image that the harness relies on, tested on the present image: the official one, or ours."""
 
 import io
+import re
 import tarfile
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import ContainerError
 
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import labels_of, remove_run
@@ -62,6 +64,24 @@ def containers(home: Path) -> Iterator[Boot]:
     finally:
         remove_run(client, run_id)
         client.close()
+
+
+def test_a_container_that_ran_to_its_end_leaves_no_volume(tmp_path: Path) -> None:
+    """The image declares volumes, for which the engine makes anonymous volumes; these are dangling if they are left."""
+    client = engine.connect()
+    image = engine.kafka_image(client, engine.DEFAULT_KAFKA, print).name
+    options = {"entrypoint": "sh", "labels": labels_of(f"contract-{tmp_path.name}", tmp_path, keep=False)}
+
+    def anonymous() -> set[str]:
+        names = {volume.name for volume in client.volumes.list(filters={"dangling": True})}
+        return {name for name in names if re.fullmatch("[0-9a-f]{64}", name)}
+
+    before = anonymous()
+    assert b"done\n" == engine.run_to_end(client, image, ["-c", "echo done"], **options)
+    with pytest.raises(ContainerError, match="no such place"):
+        engine.run_to_end(client, image, ["-c", "echo no such place >&2; exit 3"], **options)
+    assert anonymous() <= before
+    client.close()
 
 
 @pytest.fixture
