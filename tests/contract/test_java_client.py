@@ -166,11 +166,11 @@ def left_to(client: docker.DockerClient, load: Load, group: str) -> list[str]:
     command = ["/opt/kafka/bin/kafka-console-share-consumer.sh", "--bootstrap-server", load.cluster.bootstrap(RACK)]
     command += ["--topic", load.topic.name, "--group", group, "--timeout-ms", "8000"]
     command += ["--property", "print.value=false", "--property", "print.offset=true"]
-    said: bytes = client.containers.run(
-        load.cluster.nodes[BrokerId(1)].container.image,
+    said = engine.run_to_end(
+        client,
+        load.cluster.nodes[BrokerId(1)].container.image.id,
         command,
         network_mode="host",
-        remove=True,
         environment={"KAFKA_HEAP_OPTS": "-Xmx128m"},
         labels={RUN: load.cluster.run_id},
     )

@@ -119,12 +119,11 @@ def test_kafkas_own_tools_read_the_records(written: Load) -> None:
 def on_the_host(cluster: Cluster, command: list[str]) -> str:
     """Return the output of a tool of the cluster's image, run in the host's network."""
     client = docker.from_env()
-    image = cluster.nodes[BrokerId(1)].container.image
-    output: bytes = client.containers.run(
-        image,
+    output = engine.run_to_end(
+        client,
+        cluster.nodes[BrokerId(1)].container.image.id,
         command,
         network_mode="host",
-        remove=True,
         environment={"KAFKA_HEAP_OPTS": "-Xmx128m"},
         labels={ownership.RUN: cluster.run_id},
     )
