@@ -141,7 +141,7 @@ def _stalls(
     """Return a reading of the total time in stalls for each partition, or of the longest of these times."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
-    if outages is None or not (latencies.n or outages):
+    if outages is None or (not outages and not latencies.n):
         return [Reading(0)]
     topics = client.topics.get(side, ())
     named = [(outage, outage.topic or topics[0]) for outage in outages if outage.partition is not None]

@@ -70,9 +70,14 @@ def _stopped(run: Run, unread: int) -> int:
     of_partition = rows[(rows["arm"] == "patient") & (rows["partition"] == 0)].sort_values("offset")
     run.drop("consume", of_partition.index[-unread:])
     position = int(of_partition["offset"].iloc[-unread])
-    line = {"event": "drain_incomplete", "arm": "patient", "workload": "orders", "op": "consume", "t_us": 90 * S}
-    run.documents["events"].append(line | {"positions": [["orders", 0, position, position + unread]]})
+    _gave_up(run, [["orders", 0, position, position + unread]])
     return position
+
+
+def _gave_up(run: Run, positions: list[list[str | int]]) -> None:
+    """Let the patient's reader report what it had not reached: topic, partition, position and end of the log."""
+    line = {"event": "drain_incomplete", "arm": "patient", "workload": "orders", "op": "consume", "t_us": 90 * S}
+    run.documents["events"].append(line | {"positions": positions})
 
 
 @defect(
@@ -117,9 +122,7 @@ def stopped_for_good(run: Run) -> None:
     unread = rows[(rows["arm"] == "patient") & (rows["done_us"] >= 38 * S)]
     positions = unread.groupby("partition")["offset"].agg(["min", "max"])
     run.drop("consume", unread.index)
-    line = {"event": "drain_incomplete", "arm": "patient", "workload": "orders", "op": "consume", "t_us": 90 * S}
-    places = [["orders", int(number), int(row["min"]), int(row["max"]) + 1] for number, row in positions.iterrows()]
-    run.documents["events"].append(line | {"positions": places})
+    _gave_up(run, [["orders", int(n), int(row["min"]), int(row["max"]) + 1] for n, row in positions.iterrows()])
 
 
 @defect(
