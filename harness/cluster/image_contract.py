@@ -106,7 +106,7 @@ class Result:
     def __str__(self) -> str:
         if not self.problem:
             return f"OK      {self.line.name}: {self.line.promise}"
-        return f"BROKEN  {self.line.name}: {self.line.promise}. {self.problem}; {self.line.remedy}"
+        return f"BROKEN  {self.line.name}: {self.line.promise}; {self.line.remedy}. {self.problem}"
 
 
 def checked_image(client: docker.DockerClient, name: str, log: Log) -> Image:
@@ -183,7 +183,9 @@ class Trial:
         deadline_s = time.monotonic() + _READY_S
         while problem := self._not_ready():
             if self.node.status != "running" or time.monotonic() > deadline_s:
-                return f"After its start {problem}, and its output ends with:\n{last_log_lines(self.node)}\n"
+                end = last_log_lines(self.node).strip()
+                wrote = f"its output ends with:\n{end}" if end else "it wrote nothing"
+                return f"After its start {problem}, and {wrote}"
             time.sleep(0.2)
         return ""
 
