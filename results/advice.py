@@ -65,7 +65,8 @@ class Advice:
 
     @property
     def text(self) -> str:
-        late = f"{self.late_s:.1f} s later than {self.behind}" if self.behind and self.late_s else "late"
+        behind = self.late_s is not None and self.late_s >= LATE_S
+        late = f"{self.late_s:.1f} s later than {self.behind}" if behind else "late"
         names = "; ".join(
             f"{lever.setting}={lever.value} (default {lever.default}) bounds {lever.bounds}" for lever in self.levers
         )

@@ -15,12 +15,14 @@ TIMES_S = {
     "java": [9.9, 10.1, 10.2, 9.8, 10.0, 10.3],
     "java-advised": [3.9, 4.0, 4.1, 4.0, 3.9, 4.2],
     "other": [9.0] * 6,
+    "close": [9.6] * 6,
 }
 ARMS = {
     "librdkafka": {"client": "confluent"},
     "java": {"client": "java"},
     "java-advised": {"client": "java", "settings": {"request.timeout.ms": 5000}},
     "other": {"client": "exec", "command": ["./other"]},
+    "close": {"client": "exec", "command": ["./close"]},
 }
 
 
@@ -68,6 +70,14 @@ def test_a_single_client_gets_advice_if_it_is_marked_slow(tmp_path: Path) -> Non
     (advice,) = advice_of("host-vanishes", part, cells)
     assert "java, host vanishes: recovers late (" in advice.text
     assert SLOW.arm == advice.client
+
+
+def test_advice_names_a_faster_client_only_if_it_is_a_second_faster(tmp_path: Path) -> None:
+    part = late(tmp_path, "java", "close")
+    cells = [replace(cell, mark="slow") for cell in cells_of("host-vanishes", part)]
+    (advice,) = advice_of("host-vanishes", part, cells)
+    assert ("close", pytest.approx(0.45)) == (advice.behind, advice.late_s)
+    assert "java, host vanishes: recovers late (" in advice.text
 
 
 def test_what_tried_advice_saves(tmp_path: Path) -> None:
