@@ -145,7 +145,7 @@ def reduce(home: Path, target: Path) -> int:
 
 
 def figures(cell: Cell) -> str:
-    """Return the figures of a cell in a few words: recovery with its interval, the longest gap, and what was lost."""
+    """Return the figures of a cell in a few words: recovery with its interval, longest gap, what was lost, slowdown."""
     parts = []
     if cell.recovery.n:
         parts.append(f"{median(cell)} ({_range(cell.recovery)})")
@@ -155,6 +155,8 @@ def figures(cell: Cell) -> str:
         parts.append("gap longer than a repetition")
     counts = {"failed": cell.failed, "twice": cell.duplicates, "lost": cell.lost}
     parts += [f"{count} {word}" for word, count in counts.items() if count]
+    if cell.slowdown is not None:
+        parts.append(f"p95 {cell.slowdown:.{0 if cell.slowdown >= 10 else 1}f} times")  # noqa: PLR2004 -- two digits
     return ", ".join(parts) or ("" if cell.mark == _REFUSED else "no figures")
 
 
@@ -178,18 +180,23 @@ def _range(spread: Spread) -> str:
 def text(card: Card) -> str:
     """Return the card for a terminal of 80 columns: a line for each client and scenario."""
     width = max((len(client) for client in card.clients), default=0)
-    lines = [card.about, "recovery: median (interval), from the fault until the client works as before", ""]
+    lines = [
+        card.about,
+        "recovery: median (interval), from the fault until the client works as before",
+        "p95: latency under the fault, relative to the steady phase",
+        "",
+    ]
     for scenario, cells in card.cells.items():
         lines.append(scenario)
         for cell in cells:
-            lines.append(f"{SYMBOLS[cell.mark]:>3} {cell.client:{width}}  {figures(cell)}"[:80])
+            lines.append(f"{SYMBOLS[cell.mark]:>3} {cell.client:{width}}  {figures(cell)}")
             if cell.reason:
-                lines.append(f"    {cell.reason}"[:80])
+                lines.append(f"    {cell.reason}")
     lines += [f"{scenario}: {why}" for scenario, why in card.missing.items()]
     lines += ["", *(f"{client}: {card.marks(client)} scenarios without a remark" for client in card.clients)]
     for advice in card.advice:
-        lines += ["", *textwrap.wrap(advice.text, 80, subsequent_indent="  ")]
-    return "\n".join(lines)
+        lines += ["", advice.text]
+    return "\n".join("\n".join(textwrap.wrap(line, 80, subsequent_indent=" " * 4)) for line in lines)
 
 
 def markdown(card: Card) -> str:
@@ -199,7 +206,8 @@ def markdown(card: Card) -> str:
     refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == _REFUSED)
     notes += "".join(f"\n* n/a: {client}: {reason}" for client, reason in refused)
     notes += "".join(f"\n* {advice.text}" for advice in card.advice)
-    return f"{card.about}. Recovery: median (interval).\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
+    about = f"{card.about}. Recovery: median (interval); p95: latency under the fault, relative to the steady phase."
+    return f"{about}\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
 
 
 def document(card: Card) -> dict[str, Any]:

@@ -134,7 +134,10 @@ def test_a_card(tmp_path: Path) -> None:
     page = cards.write(card := cards.read_card(tmp_path, JUDGED, 1), tmp_path)
     terminal = cards.text(card)
     assert all(len(line) <= 80 for line in terminal.splitlines())
-    assert "leader-slow\n  ! java   3.3 s (3.1 to 3.6), gap 6.0 s\n    recovery-slow: 7 s, limit 6 s" in terminal
+    assert (
+        "leader-slow\n  ! java   3.3 s (3.1 to 3.6), gap 6.0 s, p95 3.5 times\n    recovery-slow: 7 s, limit 6 s"
+        in terminal
+    )
     assert "✓ other  3.3 s (3.1 to 3.6), gap longer than a repetition, 2 failed" in terminal
     html = page.read_text()
     assert "run-leader-slow/report.html" in html
