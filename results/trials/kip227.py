@@ -95,10 +95,13 @@ def fetch_cpu_us(part: Part) -> tuple[Floats, Floats] | str:
         return "the CPU time of the broker's request threads was not sampled"
     ends = {name: np.array(spans, float).reshape(-1, 2) for name, spans in turns.items()}
     cpu_us = {name: np.diff(np.interp(each, times_us, used_us))[:, 0] for name, each in ends.items()}
-    session, full = (
-        (cpu_us[arm] - cpu_us["none"]) / np.maximum(1, growth(part, f"fetches_{kind}", f"readers/{arm}", turns[arm]))
-        for kind, arm in ((INCREMENTAL, "session"), (FULL, "full"))
-    )
+    per_fetch = {}
+    for kind, arm in _ARMS.items():
+        fetches = np.array(growth(part, f"fetches_{kind}", f"readers/{arm}", turns[arm]))
+        if not fetches.all():
+            return f"in a turn the consumer '{arm}' made no {kind} fetch"
+        per_fetch[kind] = (cpu_us[arm] - cpu_us["none"]) / fetches
+    session, full = per_fetch[INCREMENTAL], per_fetch[FULL]
     if not len(full) or min(session.min(), full.min()) <= 0:
         return "in a turn the broker's request threads used no more than in none"
     return session, full

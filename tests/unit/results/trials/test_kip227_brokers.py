@@ -31,8 +31,11 @@ def samples(*used: int) -> list[dict[str, Any]]:
     ]
 
 
-def with_turns(home: Path, session_us: int, full_us: int) -> Part:
-    """Return 13 rounds in which a fetch costs so much CPU time, and the broker 5 ms a second besides."""
+def with_turns(home: Path, session_us: int, full_us: int, kind: str = "incremental") -> Part:
+    """Return 13 rounds in which a fetch costs so much CPU time, and the broker 5 ms a second besides.
+
+    Fetches of the consumer with a session are of ``kind``, which is full if the session is switched off.
+    """
     windows: dict[str, tuple[int, int]] = {}
     used = [0.0]
     fetches = {"session": [0.0], "full": [0.0]}
@@ -46,7 +49,7 @@ def with_turns(home: Path, session_us: int, full_us: int) -> Part:
         used.append(used[-1] + 5000 + 20 * noise * {"session": session_us, "full": full_us}.get(str(turn), 0))
     series = {
         f"client.fetches_{kind}/readers-{arm}-consume": fetches[arm]
-        for kind, arm in (("incremental", "session"), ("full", "full"))
+        for kind, arm in ((kind, "session"), ("full", "full"))
     }
     rows = [
         {"t_us": at * 1_000_000, "broker_id": 1, "name": name, "value": value}
@@ -64,6 +67,12 @@ def test_cpu_of_the_request_threads(full_us: int, word: Word, tmp_path: Path) ->
     result = judge(REGISTRATION, "cpu-1000", {"cpu-1000": with_turns(tmp_path, 1000, full_us)})
     assert word == result.word
     assert full_us == 0 or (12, pytest.approx(1000 / full_us, rel=0.01)) == (result.ours.n, result.ours.value)
+
+
+def test_a_consumer_without_incremental_fetches_leaves_no_figure(tmp_path: Path) -> None:
+    """As in a sabotaged trial, whose fetch session is switched off."""
+    part = with_turns(tmp_path, 1000, 1000, "full")
+    assert "in a turn the consumer 'session' made no incremental fetch" == threads_cpu(part).doubt
 
 
 def test_cpu_by_partition(tmp_path: Path) -> None:
