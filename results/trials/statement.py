@@ -120,7 +120,7 @@ class Rule:
                 upper = 1 - ALPHA ** (1 / ours.n)
                 word, text = "confirmed", f"no violation in {ours.n} {unit}: less than {upper:.0%} with 95 % confidence"
         elif ours.interval is None:
-            text = "no confidence interval: a unit has no value, because records failed"
+            text = "no confidence interval: a unit has no value, because records failed or nothing was measured"
         elif ours.confidence != self.confidence:
             raise ValueError(f"the rule `{self}` needs a {self.confidence:g} interval, got {ours.confidence:g}")
         else:
