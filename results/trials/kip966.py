@@ -24,7 +24,8 @@ _LABELS = {ELR: "power lost, with ELR", NO_ELR: "power lost, without ELR", KILLE
 
 
 def of_cuts(part: Part) -> list[Loss]:
-    return losses(part, "writes/producer", "orders", "last")
+    """Return the losses of all cuts, except those before which no record was acknowledged that could be lost."""
+    return [loss for loss in losses(part, "writes/producer", "orders", "last") if loss.acknowledged]
 
 
 def _summary(found: list[Loss]) -> str:
@@ -44,7 +45,7 @@ def kept(part: Part) -> Measured:
 def lost(part: Part) -> Measured:
     """Measure the share of acknowledged records that is gone after each cut."""
     found = of_cuts(part)
-    shares = [100 * loss.lost / loss.acknowledged for loss in found if loss.acknowledged]
+    shares = [100 * loss.lost / loss.acknowledged for loss in found]
     return Measured(mean(shares, "%"), _summary(found))
 
 
@@ -71,7 +72,7 @@ REGISTRATION = register(
 def plots(parts: Parts) -> tuple[Plot, ...]:
     """Return a chart of the share of acknowledged records that each cut destroyed."""
     shares = {
-        name: [100 * loss.lost / max(1, loss.acknowledged) for loss in of_cuts(parts[name])]
+        name: [100 * loss.lost / loss.acknowledged for loss in of_cuts(parts[name])]
         for name in _LABELS
         if name in parts
     }

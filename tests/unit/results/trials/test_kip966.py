@@ -39,6 +39,14 @@ def test_words(tmp_path: Path, claim: str, seconds: dict[str, float], word: str)
     assert word == judge(kip966.REGISTRATION, claim, parts(tmp_path, **seconds)).word
 
 
+def test_a_cut_before_which_nothing_was_acknowledged_is_no_unit(tmp_path: Path) -> None:
+    """The second cut comes before the first acknowledgement after the first cut, so five of six cuts remain."""
+    cuts_s = [CUTS_S[0], CUTS_S[0] + 1, *CUTS_S[2:]]
+    made = run(tmp_path, names=("writes", "orders", "last"), cuts_s=cuts_s)
+    judged = judge(kip966.REGISTRATION, "kept", {**parts(tmp_path / "others"), kip966.ELR: made})
+    assert ("undecided", 5) == (judged.word, judged.ours.n)
+
+
 def test_the_time_until_a_record_is_acknowledged_is_compared(tmp_path: Path) -> None:
     judged = judge(kip966.REGISTRATION, "lost", parts(tmp_path))
     assert "30 of" in judged.why
