@@ -41,7 +41,7 @@ from aftershock.results.trials.kip794_placement import (
     spans,
 )
 from aftershock.results.trials.part import Floats, Part, Slice, bootstrap, mean, quantile, slope
-from aftershock.results.trials.statement import Estimate, Measured, Plot
+from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 TEXT, SHIPPED, FOREIGN, RACK = "text", "shipped", "foreign", "rack"
 SHIPPED_PRODUCTION = f"{SHIPPED}-production"
@@ -205,8 +205,11 @@ def near(part: Part) -> Measured:
 def away(part: Part) -> Measured:
     """Measure the records of a producer while its rack's broker is dead, from 5 s after each kill.
 
-    A violation is a death in which a record failed, or all records went to one partition.
+    A violation is a death in which a record failed, or all records went to one partition. Records that go elsewhere
+    show nothing if the producer does not stay in its rack while the broker leads.
     """
+    if (stayed := near(part)).violations != 0:
+        return Measured(unknown(), doubt=f"the producer did not stay in its rack: {stayed.why}")
     lines = read_lines(part.home / "journal.jsonl")
     healing_us = {line["fault"]: int(line["t_us"]) for line in lines if line["state"] == "healing"}
     deaths = [

@@ -206,6 +206,7 @@ _JAVA_UNLIKE = tuple(
     f"workloads.orders.arms.{arm}.settings.partitioner.adaptive.partitioning.enable={adaptive}"
     for arm, adaptive in (("java", "false"), ("java-uniform", "true"))
 )
+_NOT_NEAR = ("workloads.orders.arms.near.settings.partitioner.rack.aware=false",)
 
 KIP_794 = Trial(
     kip=794,
@@ -215,7 +216,7 @@ KIP_794 = Trial(
         Planned(kip794.TEXT, "kips/794-series", 690.0, off=_UNLIKE),
         Planned(kip794.SHIPPED, "kips/794-series", 690.0, _SHIPPED, off=_UNLIKE),
         Planned(kip794.FOREIGN, "kips/794-foreign", 320.0, off=_JAVA_UNLIKE),
-        Planned(kip794.RACK, "kips/794-rack", 105.0, blocks=DEATHS, block_s=55.0),
+        Planned(kip794.RACK, "kips/794-rack", 105.0, blocks=DEATHS, block_s=55.0, off=_NOT_NEAR),
         Planned(kip794.SHIPPED_PRODUCTION, "kips/794-series", 690.0 + _SLOWER_S, (*_SHIPPED, PRODUCTION), off=_UNLIKE),
     ),
     plots=kip794.plots,
