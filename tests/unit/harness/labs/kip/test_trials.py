@@ -46,6 +46,13 @@ def test_a_sabotaged_run_is_judged_by_the_settings_of_the_honest_plan(trial: Tri
     assert dict(honest.config) == honest_settings(sabotaged).get("config", {})
 
 
+def test_every_deciding_part_can_be_sabotaged() -> None:
+    """Only parts of controls, of figures, and of clients without the KIP run as they are."""
+    left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
+    controls = {*((227, full) for _, full in FOLLOWERS), (392, "selector-off"), (966, "no-elr"), (966, "killed")}
+    assert left <= controls | {(1224, name) for name in ("user", "old", "open")}
+
+
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
 def test_every_claim_can_be_sabotaged(trial: Trial) -> None:
     """Sabotage changes a run of every claim, mechanism and production claim; controls and figures need none."""
