@@ -65,8 +65,7 @@ class Advice:
 
     @property
     def text(self) -> str:
-        behind = self.late_s is not None and self.late_s >= LATE_S
-        late = f"{self.late_s:.1f} s later than {self.behind}" if behind else "late"
+        late = f"{self.late_s:.1f} s later than {self.behind}" if is_late(self.late_s) else "late"
         names = "; ".join(
             f"{lever.setting}={lever.value} (default {lever.default}) bounds {lever.bounds}" for lever in self.levers
         )
@@ -87,6 +86,11 @@ class Advice:
             if saved.low_s > 0
             else (f"Tried: makes no difference that shows, {saved.median_s:.1f} s ({interval}).")
         )
+
+
+def is_late(late_s: float | None) -> bool:
+    """Return True if a client recovers so much later than the fastest that this counts."""
+    return late_s is not None and late_s >= LATE_S
 
 
 def advised(arm: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -111,7 +115,7 @@ def advice_of(scenario: str, part: Part, cells: Sequence[Cell]) -> list[Advice]:
             if scenario in lever.scenarios and lever.setting not in (arm.get("settings") or {})
         ]
         late_s = recovered[cell.client] - recovered[fastest] if fastest and cell.client in recovered else None
-        if not levers or (cell.mark != "slow" and not (late_s is not None and late_s >= LATE_S)):
+        if not levers or (cell.mark != "slow" and not is_late(late_s)):
             continue
         client, other = (f"{workload['name']}/{name}" for name in (cell.client, cell.client + ADVISED))
         tried = cell.client + ADVISED in workload["arms"]

@@ -29,6 +29,7 @@ from aftershock.results.trials.part import Part
 NAME, RUNS_NAME, PAGE, MARKDOWN, BADGE = "audit.json", "runs.json", "audit.html", "audit.md", "badge.svg"
 BYTES_MAX = 2_000_000
 _REFUSED: Mark = "unsupported"
+_SLOWDOWN = "p95: latency under the fault, relative to the steady phase"
 _CHECKS = ("harness", "witness", "exposure", "integrity", "obligation", "slo")
 
 
@@ -183,7 +184,7 @@ def text(card: Card) -> str:
     lines = [
         card.about,
         "recovery: median (interval), from the fault until the client works as before",
-        "p95: latency under the fault, relative to the steady phase",
+        _SLOWDOWN,
         "",
     ]
     for scenario, cells in card.cells.items():
@@ -206,7 +207,7 @@ def markdown(card: Card) -> str:
     refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == _REFUSED)
     notes += "".join(f"\n* n/a: {client}: {reason}" for client, reason in refused)
     notes += "".join(f"\n* {advice.text}" for advice in card.advice)
-    about = f"{card.about}. Recovery: median (interval); p95: latency under the fault, relative to the steady phase."
+    about = f"{card.about}. Recovery: median (interval); {_SLOWDOWN}."
     return f"{about}\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
 
 
