@@ -47,7 +47,8 @@ WORST_KILL = "produce.latency max in fault/dead"
 CONSUMED = "consume.latency max in fault/move"
 ELECTED = "produce.latency max in fault/back"
 BOTH, NEITHER, RETRY, HINTS = (f"moves/{arm}" for arm in ("both", "neither", "retry", "hints"))
-UNDELAYED = ("delay-0", "delay-0-2", "delay-0-3")
+UNDELAYED = ("delay-0", "delay-0-2", "delay-0-3", "delay-0-4")
+"""Runs of one sample: each arm is first, second, third and last in one of them."""
 KAFKA_40 = "kafka-4.0"  # brokers whose parked fetches leave Metadata stale for up to 500 ms (before KIP-1166)
 BUSY_MS: Mapping[str, int] = {"busy-300": 60, "busy-100": 20, "busy-0": 1}
 """Delay of each Produce response, by the run named by what a request waits behind five others."""

@@ -45,7 +45,7 @@ def moves(name: str, both: float, neither: float, window: str = "fault/move", bl
 def run(delayed: tuple[float, float], quick: tuple[float, float], killed: tuple[float, float]) -> Parts:
     parts = {**moves("shared", *delayed), **moves("delay-300", *delayed)}
     for name in UNDELAYED:
-        parts |= moves(name, *quick, window="fault", blocks=84)
+        parts |= moves(name, *quick, window="fault", blocks=63)
     return {**parts, **moves("kill", *killed, window="fault/dead", blocks=8)}
 
 
@@ -69,11 +69,11 @@ def test_verdict(parts: Parts, word: Word) -> None:
     assert word == verdict(state_claims(DECIDING, parts, {})).word
 
 
-def test_moves_of_three_runs_are_one_sample() -> None:
+def test_moves_of_four_runs_are_one_sample() -> None:
     """The undelayed claim has 252 moves, more than one plan may repeat."""
     statements = {entry.id: entry for entry in state_claims(DECIDING, run((100, 700), (90, 180), ALIKE), {})}
     assert (252, "confirmed") == (statements["delay-0"].ours.n, statements["delay-0"].word)
-    fewer = {**run((100, 700), (90, 180), ALIKE), **moves(UNDELAYED[0], 90, 180, "fault", blocks=50)}
+    fewer = {**run((100, 700), (90, 180), ALIKE), **moves(UNDELAYED[0], 90, 180, "fault", blocks=29)}
     (short,) = [entry for entry in state_claims(DECIDING, fewer, {}) if entry.id == "delay-0"]
     assert ("undecided", True) == (short.word, "218 moves of 252 registered are too few" in short.why)
 
@@ -193,8 +193,8 @@ def test_retries_that_are_refused_again(
     """Half of the moves have such retries; what arm ``both`` loses in these moves is shown."""
     runs = {name: undelayed(tmp_path / name, {"both": retries}, 100, 100) for name in UNDELAYED}
     result = measure(REGISTRATION, "early-0", runs)
-    assert (percent, 108) == (result.ours.value, result.ours.n)
-    assert (f"both {54 if percent else 0} / " in result.why, "in the others: " in result.why) == (True, True)
+    assert (percent, 144) == (result.ours.value, result.ours.n)
+    assert (f"both {72 if percent else 0} / " in result.why, "in the others: " in result.why) == (True, True)
 
 
 def test_stale_metadata_of_older_brokers(tmp_path: Path) -> None:

@@ -10,8 +10,18 @@ from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.labs.kip.output import honest_settings
 from aftershock.harness.labs.kip.runner import digest
-from aftershock.harness.labs.kip.trials import KIP_227, KIP_1224, OLD_KAFKA, TRIALS, Planned, Trial, select_trials
+from aftershock.harness.labs.kip.trials import (
+    KIP_227,
+    KIP_951,
+    KIP_1224,
+    OLD_KAFKA,
+    TRIALS,
+    Planned,
+    Trial,
+    select_trials,
+)
 from aftershock.results.trials.kip227 import FOLLOWERS
+from aftershock.results.trials.kip951 import UNDELAYED
 from aftershock.results.trials.kip1224 import IDLE, OLD, SHARE
 from aftershock.results.trials.kip1224_commits import LINGER, SHARE_LINGER
 from aftershock.results.trials.statement import DECIDING
@@ -108,6 +118,18 @@ def brokers(part: Planned) -> dict[int, str]:
     checked = load_plan(Path(find(part.plan)), part.settings)
     found = checked.plan.cluster.brokers or {}
     return {broker: own.get(LINGER, own.get(SHARE_LINGER)) for broker, own in found.items()}
+
+
+def test_undelayed_runs_differ_only_in_the_order_of_the_arms() -> None:
+    """Each arm of the plan is once first, second, third and last."""
+    (own,) = load_plan(find("kips/951-undelayed")).plan.workloads
+    runs = []
+    for part in KIP_951.parts:
+        if part.name in UNDELAYED:
+            (workload,) = load_plan(find(part.plan), part.settings).plan.workloads
+            assert own == workload
+            runs.append(list(workload.arms))
+    assert [{*own.arms}] * 4 == [{*place} for place in zip(*runs, strict=True)]
 
 
 @pytest.mark.parametrize("names", [IDLE, SHARE])
