@@ -82,9 +82,9 @@ def compared(part: Part, ours: str, theirs: str, measure: str | None = None, con
     return Measured(ratio, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
 
 
-def _of_runs(runs: Sequence[Part], client: str) -> dict[int, Block]:
-    """Return a client's values over the moves of several undelayed runs, as one plan has at most 100 blocks."""
-    numbered = enumerate(run.blocks(client, WORST_ALONE) for run in runs)
+def _of_runs(runs: Sequence[Part], client: str, measure: str = WORST_ALONE) -> dict[int, Block]:
+    """Return a client's values over the moves of several runs, as one plan has at most 100 blocks."""
+    numbered = enumerate(run.blocks(client, measure) for run in runs)
     return {1000 * number + move: block for number, blocks in numbered for move, block in blocks.items()}
 
 
@@ -267,17 +267,18 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
 
     A move without a value counts as slower than any, so the curve of its arm ends below 100 %.
     """
-    moved = {name: parts[name] for name in PANELS if name in parts}
+    names = {panel: UNDELAYED if panel in UNDELAYED else (panel,) for panel in PANELS}
+    moved = {panel: runs for panel in PANELS if (runs := [parts[name] for name in names[panel] if name in parts])}
     if not moved:
         return ()
     title = "Time to the first acknowledgement after each leader move"
     texts = []
     with drawing(5.2, 1.5 * len(moved) + 1.0) as figure:
         axes = figure.subplots(len(moved), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, (name, part) in zip(axes, moved.items(), strict=True):
+        for axis, (name, runs) in zip(axes, moved.items(), strict=True):
             axis.set_xscale("log")
             for (arm, label), (colour, dash) in zip(ARMS.items(), LINES, strict=False):
-                blocks = part.blocks(arm, worst(name)).values()
+                blocks = _of_runs(runs, arm, worst(name)).values()
                 values_ms = sorted(np.inf if block.value_us is None else block.value_us / 1e3 for block in blocks)
                 shares = np.linspace(0, 100, len(values_ms) + 1)[1:]
                 width = 1.8 if arm in (BOTH, NEITHER) else 1.0

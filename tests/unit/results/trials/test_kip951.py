@@ -97,9 +97,12 @@ def test_p999_needs_enough_records() -> None:
 
 
 def test_the_plot() -> None:
-    """The plot has a panel per run and the arms' medians as text; without parts there is no plot."""
-    (plot,) = plots(run((100, 700), (90, 180), ALIKE))
-    assert "delay-0, neither: median 180 ms" in plot.svg
+    """The plot has a panel per claim and the arms' medians over its runs; without parts there is no plot."""
+    parts = run((100, 700), (90, 180), ALIKE)
+    for name in UNDELAYED[1:]:
+        parts |= moves(name, 90, 800, window="fault")
+    (plot,) = plots(parts)
+    assert "delay-0, neither: median 720 ms" in plot.svg
     assert all(words in plot.svg for words in ("(headline)", "no response is late", "own"))
     assert () == plots({})
 
