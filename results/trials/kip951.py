@@ -254,12 +254,13 @@ REGISTRATION = register(
 
 
 ARMS = {BOTH: "both: the KIP", NEITHER: "neither: before", HINTS: "hints alone", RETRY: "retry alone: rejected"}
-PANELS: Mapping[str, str] = {
-    "shared": "Metadata 300 ms late, on the connection of the records (headline)",
-    "production": "the same, Kafka's default settings",
-    "delay-300": "Metadata 300 ms late, on a connection of its own",
-    "delay-0": "no response is late",
+PANELS: Mapping[tuple[str, ...], str] = {
+    ("shared",): "Metadata 300 ms late, on the connection of the records (headline)",
+    ("production",): "the same, Kafka's default settings",
+    ("delay-300",): "Metadata 300 ms late, on a connection of its own",
+    UNDELAYED: "no response is late",
 }
+"""Title of each panel of the chart, by the runs whose moves it shows; the first run names the panel's curves."""
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
@@ -267,15 +268,15 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
 
     A move without a value counts as slower than any, so the curve of its arm ends below 100 %.
     """
-    names = {panel: UNDELAYED if panel in UNDELAYED else (panel,) for panel in PANELS}
-    moved = {panel: runs for panel in PANELS if (runs := [parts[name] for name in names[panel] if name in parts])}
+    moved = {names: runs for names in PANELS if (runs := [parts[name] for name in names if name in parts])}
     if not moved:
         return ()
     title = "Time to the first acknowledgement after each leader move"
     texts = []
     with drawing(5.2, 1.5 * len(moved) + 1.0) as figure:
         axes = figure.subplots(len(moved), 1, sharex=True, squeeze=False)[:, 0]
-        for axis, (name, runs) in zip(axes, moved.items(), strict=True):
+        for axis, (names, runs) in zip(axes, moved.items(), strict=True):
+            name = names[0]
             axis.set_xscale("log")
             for (arm, label), (colour, dash) in zip(ARMS.items(), LINES, strict=False):
                 blocks = _of_runs(runs, arm, worst(name)).values()
@@ -290,7 +291,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
             axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.xaxis.set_major_formatter("{x:.10g}")
             axis.minorticks_off()
-            plain(axis, PANELS[name])
+            plain(axis, PANELS[names])
         axes[0].set_ylabel("% of moves")
         axes[-1].set_xlabel("ms")
         legend(figure, axes[0], 2)
