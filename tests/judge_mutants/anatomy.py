@@ -1,0 +1,239 @@
+"""Facts of a stored run that planters need to choose a place: records, lanes, faults, calm times, owners, epochs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any
+
+import pandas as pd
+
+from aftershock.results.evidence.evidence import Client
+from aftershock.tests.judge_mutants.draft import Stored
+
+S = 1_000_000
+DESTRUCTIVE = (
+    *("power_loss", "delete_records", "recreate_topic", "disk_errors", "corrupt_segment", "truncate_segment"),
+    *("delete_group_offsets", "config"),
+)
+"""Kinds of faults that can remove what all replicas in sync had; ``config`` may shorten the retention."""
+RECORD = ["topic", "partition", "offset"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One injected fault; ``end_us`` is when it was healed, or the end of the run."""
+
+    name: str
+    kind: str
+    start_us: int
+    end_us: int
+    targets: Mapping[str, Any]
+    step: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tenure:
+    """A time in which a member owned a partition, from ``assigned`` to ``revoked``, ``lost`` or the end of the run."""
+
+    arm: str
+    workload: str
+    worker: str
+    topic: str
+    partition: int
+    start_us: int
+    end_us: int
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Deliveries of one partition to one member, in the order of time: indices of rows in ``outcomes``."""
+
+    client: Client
+    worker: str
+    topic: str
+    partition: int
+    rows: pd.DataFrame
+
+
+class Anatomy:
+    """A stored run, with its parts by name. ``bad`` clients are in no list of clients, records, lanes or tenures."""
+
+    def __init__(self, run: Stored) -> None:
+        self.run = run
+        self.timeline: Mapping[str, Any] = run.documents["timeline.json"]
+        self.events: Sequence[Mapping[str, Any]] = run.documents["events.jsonl"]
+        self.journal: Sequence[Mapping[str, Any]] = run.documents["journal.jsonl"]
+        marks = run.documents["run.json"]["marks"]
+        self.load_start_us: int = marks["load_start_us"]
+        self.steady_us: int = marks["steady_start_us"]
+        self.load_end_us: int = marks["load_end_us"]
+
+    @cached_property
+    def clients(self) -> tuple[Client, ...]:
+        return tuple(client for client in self.run.evidence.clients if client.arm not in self.run.bad)
+
+    def client_of(self, workload: str, arm: str) -> Client | None:
+        return next((each for each in self.clients if (each.workload, each.arm) == (workload, arm)), None)
+
+    def settings(self, client: Client) -> Mapping[str, Any]:
+        return self.run.evidence.arm_settings(client)
+
+    @cached_property
+    def outcomes(self) -> pd.DataFrame:
+        """All outcomes with a ``worker``: runs of 0.1.0 have no such column, but a file per process."""
+        rows = self.run.tables["outcomes"].copy()
+        if "worker" not in rows.columns:
+            rows["worker"] = None
+        missing = rows["worker"].isna()
+        if missing.any():
+            rows.loc[missing, "worker"] = rows["workload"] + "-" + rows["arm"] + "-" + rows["op"]
+        good = pd.DataFrame([(c.workload, c.arm) for c in self.clients], columns=["workload", "arm"])
+        keys = pd.MultiIndex.from_frame(rows[["workload", "arm"]])
+        return rows[keys.isin(pd.MultiIndex.from_frame(good))]
+
+    @cached_property
+    def produced(self) -> pd.DataFrame:
+        return self.outcomes[self.outcomes["op"] == "produce"]
+
+    @cached_property
+    def delivered(self) -> pd.DataFrame:
+        return self.outcomes[(self.outcomes["op"] == "consume") & (self.outcomes["status"] == "ok")]
+
+    @cached_property
+    def commits(self) -> pd.DataFrame:
+        return self.outcomes[self.outcomes["op"] == "commit"]
+
+    @cached_property
+    def records(self) -> pd.DataFrame:
+        """Acknowledged records of the log that are in it once, by topic, partition, offset.
+
+        ``row`` is the index of the producer's row in ``outcomes``, ``entry`` that of the log's row in ``log``.
+        """
+        log = self.run.tables["log"].copy()
+        log["entry"] = log.index
+        log = log[log["producer_id"].notna()].drop_duplicates(["producer_id", "seq"], keep=False)
+        if "leader_epoch" in log.columns:
+            log = log.rename(columns={"leader_epoch": "epoch"})
+        else:
+            log["epoch"] = pd.array([None] * len(log), dtype="Int64")
+        sent = self.produced[self.produced["status"] == "ok"]
+        sent = sent[["workload", "arm", "producer_id", "seq", "intended_us", "sent_us", "done_us", "worker"]].copy()
+        sent["row"] = sent.index
+        wanted = log[["topic", "topic_id", "partition", "offset", "producer_id", "seq", "entry", "epoch"]]
+        joined = wanted.merge(sent, on=["producer_id", "seq"]).sort_values(RECORD, ignore_index=True)
+        compacted = {row["name"] for row in self.timeline["topics"] if "compact" in str(row.get("config"))}
+        return joined[~joined["topic"].isin(compacted)].reset_index(drop=True)
+
+    def records_of(self, client: Client) -> pd.DataFrame:
+        mine = (self.records["workload"] == client.workload) & (self.records["arm"] == client.arm)
+        return self.records[mine]
+
+    @cached_property
+    def producers(self) -> tuple[Client, ...]:
+        return tuple(client for client in self.clients if client.produces_to and len(self.records_of(client)))
+
+    @cached_property
+    def readers(self) -> tuple[Client, ...]:
+        return tuple(client for client in self.clients if client.consumes_from)
+
+    @cached_property
+    def traceable(self) -> bool:
+        """True if the evidence has the epoch history of partitions, which tells a permitted loss from a defect."""
+        log = self.run.tables["log"]
+        return (
+            "leaders.jsonl" in self.run.documents
+            and "leader_epoch" in log.columns
+            and log["leader_epoch"].notna().all()
+        )
+
+    @cached_property
+    def destructive(self) -> bool:
+        """True if something in the run could destroy records that were acknowledged by all replicas in sync."""
+        settings = f"{self.timeline['topics']} {self.timeline['cluster']}".lower()
+        unclean = "'unclean.leader.election.enable': 'true'" in settings
+        return unclean or any(fault.kind in DESTRUCTIVE for fault in self.faults)
+
+    def epochs(self, topic: str, partition: int) -> list[Mapping[str, Any]]:
+        """Return the leader epochs of a partition of the final topic, oldest first."""
+        ids = set(self.run.tables["log"].loc[self.run.tables["log"]["topic"] == topic, "topic_id"])
+        lines = [
+            line
+            for line in self.run.documents.get("leaders.jsonl", ())
+            if line["topic"] == topic and line["partition"] == partition and line["topic_id"] in ids
+        ]
+        return sorted(lines, key=lambda line: int(line["epoch"]))
+
+    @cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        steps = {step["id"]: step for step in self.timeline["steps"]}
+        starts: dict[str, Mapping[str, Any]] = {}
+        ends: dict[str, int] = {}
+        for line in self.journal:
+            if line["state"] in ("intended", "injected"):
+                starts.setdefault(line["fault"], line)
+            elif line["state"] == "healed":
+                ends[line["fault"]] = line["t_us"]
+        return tuple(
+            Fault(
+                name, line["kind"], line["t_us"], ends.get(name, self.load_end_us), line["targets"], steps.get(name, {})
+            )
+            for name, line in starts.items()
+        )
+
+    @cached_property
+    def quiet_until_us(self) -> int:
+        """The start of the first fault: nothing that happens before it can be caused by a fault."""
+        return min((fault.start_us for fault in self.faults), default=self.load_end_us)
+
+    def calm(self, settle_us: int, least_us: int) -> list[tuple[int, int]]:
+        """Return the spans of the load of ``least_us`` or more with no fault active or healed ``settle_us`` ago."""
+        spans, at = [], self.load_start_us
+        for fault in sorted(self.faults, key=lambda fault: fault.start_us):
+            spans.append((at, fault.start_us))
+            at = max(at, fault.end_us + settle_us)
+        spans.append((at, self.load_end_us))
+        return [(start, end) for start, end in spans if end - start >= least_us]
+
+    @cached_property
+    def lanes(self) -> tuple[Lane, ...]:
+        found = []
+        keys = ["workload", "arm", "worker", "topic", "partition"]
+        for (workload, arm, worker, topic, partition), rows in self.delivered.groupby(keys, sort=True):
+            client = self.client_of(workload, arm)
+            if client is not None:
+                ordered = rows.sort_values(["done_us", "offset"])
+                found.append(Lane(client, worker, topic, int(partition), ordered))
+        return tuple(found)
+
+    def some_lanes(self, dice: Random) -> Iterator[Lane]:
+        yield from dice.sample(self.lanes, len(self.lanes))
+
+    def position_unknown(self, lane: Lane) -> bool:
+        """True if the reader stopped before the end of its topics, so that its last records are not due."""
+        return any(event.get("event") == "drain_incomplete" and lane.client.wrote(event) for event in self.events)
+
+    @cached_property
+    def tenures(self) -> tuple[Tenure, ...]:
+        found, since = [], {}
+        for event in sorted(self.events, key=lambda event: int(event["t_us"])):
+            if event["event"] not in ("assigned", "revoked", "lost", "partitions_lost"):
+                continue
+            client = self.client_of(event.get("workload", ""), event.get("arm", ""))
+            for topic, partition in event.get("partitions", ()) if client else ():
+                key = (event["arm"], event["workload"], event.get("worker"), topic, partition)
+                if event["event"] == "assigned":
+                    since.setdefault(key, event["t_us"])
+                elif key in since:
+                    found.append(Tenure(*key, since.pop(key), event["t_us"], ended=True))
+        end = max(int(self.outcomes["done_us"].max()), self.load_end_us)
+        return (*found, *(Tenure(*key, start, end, ended=False) for key, start in since.items()))
+
+    def touched(self, topic: str) -> frozenset[str]:
+        """Return the arms that write or read a topic."""
+        return frozenset(c.arm for c in self.run.evidence.clients if topic in (*c.produces_to, *c.consumes_from))
+
+    def loss_status(self, client: Client) -> str:
+        """Return what the judge must say of an unexplained loss: without the epoch history it may be undecided."""
+        return "FAIL" if self.traceable or (client.acks_all and not self.destructive) else "INCONCLUSIVE"

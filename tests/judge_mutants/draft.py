@@ -1,0 +1,254 @@
+"""A run's evidence in memory, as a planter edits it: tables as data frames, documents as objects.
+
+``Stored`` holds the evidence of one real run and never changes. ``Stored.draft()`` returns a ``Draft``, which copies a
+table or document when it is first changed, and ``Draft.write`` makes a run directory of it with a manifest that agrees.
+A table is written as one file, so a batch of a hundred mutants has hundreds of files for Spark and not thousands.
+
+``thinned`` keeps one record in ``keep`` of a long run and renumbers offsets and sequence numbers without gaps. The rate
+in the timeline falls by the same factor; faults, epochs, assignments, commits and times stay as they were recorded.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aftershock.results.evidence import manifest
+from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.schema import TABLES
+from aftershock.results.spark.tables import columns
+
+Row = dict[str, Any]
+Renumber = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
+"""A monotone map of the offsets of one partition."""
+
+LINES = ("journal.jsonl", "events.jsonl", "leaders.jsonl")
+OBJECTS = ("run.json", "timeline.json", "phases.json")
+_ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
+_PANDAS = {"string": "object", "int": "Int64", "bigint": "Int64", "double": "float64", "boolean": "boolean"}
+
+
+@dataclass
+class Draft:
+    """Evidence of one run that can be changed. ``tables`` and ``documents`` are read; ``table`` and ``document`` give
+    a copy that may be changed. ``spoilt`` holds changes that are made to the files after the manifest was written.
+    """
+
+    tables: dict[str, pd.DataFrame]
+    documents: dict[str, Any]
+    plan: bytes
+    parts: dict[str, int] = field(default_factory=dict)
+    spoilt: list[Callable[[Path], None]] = field(default_factory=list)
+    _own: set[str] = field(default_factory=set)
+
+    def table(self, name: str) -> pd.DataFrame:
+        if name not in self._own:
+            self._own.add(name)
+            self.tables[name] = self.tables[name].copy()
+        return self.tables[name]
+
+    def replace(self, name: str, rows: pd.DataFrame) -> None:
+        self._own.add(name)
+        self.tables[name] = rows
+
+    def append(self, name: str, rows: list[Row]) -> None:
+        """Add rows to a table; columns that a row does not have are null."""
+        if rows:
+            old = self.tables[name]
+            new = pd.DataFrame(rows, columns=old.columns).astype(old.dtypes.to_dict())
+            self.replace(name, pd.concat([old, new], ignore_index=True))
+
+    def drop(self, name: str, where: "pd.Series[bool] | npt.NDArray[np.bool_]") -> None:
+        gone = where.to_numpy(bool, na_value=False) if isinstance(where, pd.Series) else where
+        self.replace(name, self.tables[name][~gone].reset_index(drop=True))
+
+    def document(self, name: str) -> Any:
+        if name not in self._own:
+            self._own.add(name)
+            self.documents[name] = deepcopy(self.documents[name])
+        return self.documents[name]
+
+    def write(self, home: Path, run_id: str) -> Path:
+        """Write the run directory ``home``, with ``run_id`` in ``run.json`` and a manifest of what was written."""
+        home.mkdir(parents=True)
+        self.document("run.json")["run_id"] = run_id
+        (home / "plan.yaml").write_bytes(self.plan)
+        for name, document in self.documents.items():
+            if name in OBJECTS:
+                (home / name).write_text(json.dumps(document))
+            else:
+                (home / name).write_bytes(b"".join(_line(row) for row in document))
+        for name, rows in self.tables.items():
+            (home / name).mkdir()
+            parts = min(self.parts.get(name, 1), max(1, len(rows)))
+            for number, part in enumerate(np.array_split(np.arange(len(rows)), parts)):
+                pq.write_table(
+                    _arrow(name, rows.iloc[part]), home / name / f"part-{number}.parquet", compression="zstd"
+                )
+        (home / manifest.NAME).write_text(json.dumps(manifest.manifest_of(home)))
+        for spoil in self.spoilt:
+            spoil(home)
+        return home
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A real run of the corpus. ``bad`` names arms whose clients have a known defect: nothing is planted in them."""
+
+    name: str
+    home: Path
+    bad: tuple[str, ...]
+    tables: Mapping[str, pd.DataFrame]
+    documents: Mapping[str, Any]
+    plan: bytes
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The documents as the judge reads them, for the settings of clients."""
+        return read(self.home, columns(), None)
+
+    def draft(self) -> Draft:
+        return Draft(dict(self.tables), dict(self.documents), self.plan)
+
+
+def stored(name: str, home: Path, bad: tuple[str, ...] = (), keep: int = 1) -> Stored:
+    """Read the run in ``home``, and thin it if ``keep`` is more than 1."""
+    documents: dict[str, Any] = {name: json.loads((home / name).read_bytes()) for name in OBJECTS}
+    documents |= {
+        name: [json.loads(line) for line in (home / name).read_bytes().splitlines()]
+        for name in LINES
+        if (home / name).exists()
+    }
+    tables = {}
+    for table in TABLES:
+        files = sorted((home / table).glob("[!._]*.parquet"))
+        if files:
+            tables[table] = _frame(table, [pq.read_table(file) for file in files])
+    draft = Draft(tables, documents, (home / "plan.yaml").read_bytes())
+    if keep > 1:
+        thin(draft, keep)
+    return Stored(name, home, bad, draft.tables, draft.documents, draft.plan)
+
+
+def thin(draft: Draft, keep: int) -> None:
+    """Keep the records whose sequence number is a multiple of ``keep``, as if the rate had been lower."""
+    for name in ("outcomes", "log"):
+        rows = draft.tables[name]
+        commits = rows["op"] == "commit" if name == "outcomes" else np.zeros(len(rows), bool)
+        kept = rows["seq"].isna() | (rows["seq"] % keep == 0) | commits
+        draft.replace(name, rows[kept.to_numpy(bool, na_value=False)].reset_index(drop=True))
+        thinned = draft.tables[name]
+        mine = (thinned["op"] != "commit") if name == "outcomes" else np.ones(len(thinned), bool)
+        thinned.loc[mine, "seq"] = thinned.loc[mine, "seq"] // keep
+    for topic, partition in {*zip(draft.tables["log"]["topic"], draft.tables["log"]["partition"], strict=True)}:
+        rows = draft.tables["log"]
+        offsets = np.sort(
+            rows.loc[(rows["topic"] == topic) & (rows["partition"] == partition), "offset"].to_numpy("int64")
+        )
+        renumber(draft, topic, int(partition), lambda old, known=offsets: np.searchsorted(known, old))
+    for workload in draft.document("timeline.json")["workloads"]:
+        if workload.get("produce"):
+            workload["produce"]["rate_per_s"] /= keep
+    recount(draft)
+
+
+def renumber(draft: Draft, topic: str, partition: int, change: Renumber) -> None:
+    """Apply a monotone map to every offset of one partition: rows, replicas, commits, positions and epochs."""
+    for name in ("log", "outcomes", "replicas"):
+        if name not in draft.tables:
+            continue
+        rows = draft.table(name)
+        mine = ((rows["topic"] == topic) & (rows["partition"] == partition)).to_numpy(bool, na_value=False)
+        if name == "outcomes":
+            mine &= (rows["op"] != "commit").to_numpy(bool, na_value=False)
+        for column in ("offset", "high_watermark", "start_offset", "end_offset"):
+            if column in rows.columns:
+                here = mine & rows[column].notna().to_numpy(bool, na_value=False)
+                if here.any():
+                    rows.loc[here, column] = change(rows.loc[here, column].to_numpy("int64"))
+
+    def one(value: int) -> int:
+        return int(change(np.array([value], dtype="int64"))[0])
+
+    for event in draft.document("events.jsonl"):
+        if event.get("topic") == topic and event.get("partition") == partition and isinstance(event.get("offset"), int):
+            event["offset"] = one(event["offset"])
+        for key in ("offsets", "positions"):
+            for entry in event.get(key) or ():
+                if entry[0] == topic and entry[1] == partition:
+                    entry[2:] = [one(value) for value in entry[2:]]
+    if "leaders.jsonl" in draft.documents:
+        for line in draft.document("leaders.jsonl"):
+            if line["topic"] == topic and line["partition"] == partition and line["start_offset"] is not None:
+                line["start_offset"] = one(line["start_offset"])
+
+
+def recount(draft: Draft) -> None:
+    """Make the counters that the clients reported agree with the rows, as the client's own account of what it did."""
+    rows = draft.tables["outcomes"]
+    if "worker" not in rows.columns:
+        return
+    counts = rows.groupby(["worker", "op", "status"], dropna=False).size()
+    for event in draft.document("events.jsonl"):
+        if event.get("event") != "counters" or not isinstance(event.get("counters"), dict):
+            continue
+        counters, who = event["counters"], (event.get("worker"), event.get("op"))
+        of_worker = {status: int(counts.get((*who, status), 0)) for status in ("ok", "failed", "in_doubt")}
+        for status, count in of_worker.items():
+            if status in counters:
+                counters[status] = count
+        if "sent" in counters:
+            counters["sent"] = sum(of_worker.values())
+        if "received" in counters and len([e for e in draft.documents["events.jsonl"] if _same(e, event)]) == 1:
+            counters["received"] = of_worker["ok"]
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("event", "worker", "op"))
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    """Return a JSON line; a line of the journal that has a checksum gets the checksum of its new content."""
+    if "crc" not in row:
+        return json.dumps(row).encode() + b"\n"
+    body = json.dumps({key: value for key, value in row.items() if key != "crc"}).encode()[:-1]
+    return body + b', "crc": "%08x"}\n' % zlib.crc32(body)
+
+
+def _frame(table: str, parts: list[pa.Table]) -> pd.DataFrame:
+    """Return the parts of a table with nullable integers, and with the columns that any part has."""
+    kinds = {each.name: each.dataType.simpleString() for each in TABLES[table]}
+    whole = pa.concat_tables([_plain(part) for part in parts], promote_options="default")
+    frame = pd.DataFrame(index=range(whole.num_rows))
+    series = {
+        name: pd.array(whole.column(name).to_pylist(), dtype=_PANDAS[kinds[name]])
+        if kinds[name] not in ("string", "double")
+        else pd.Series(whole.column(name).to_pylist(), dtype=_PANDAS[kinds[name]])
+        for name in whole.column_names
+        if name in kinds
+    }
+    return pd.concat([frame, pd.DataFrame(series)], axis=1)
+
+
+def _plain(part: pa.Table) -> pa.Table:
+    """Return a table whose dictionary-encoded texts are plain, so that parts can be joined."""
+    for number, column in enumerate(part.schema):
+        if pa.types.is_dictionary(column.type):
+            part = part.set_column(number, column.name, part.column(number).cast(column.type.value_type))
+    return part
+
+
+def _arrow(table: str, rows: pd.DataFrame) -> pa.Table:
+    kinds = {each.name: each.dataType.simpleString() for each in TABLES[table]}
+    schema = [(name, _ARROW[kinds[name]]) for name in rows.columns if name in kinds]
+    return pa.table({name: pa.array(rows[name], kind, from_pandas=True) for name, kind in schema}, pa.schema(schema))
