@@ -161,7 +161,9 @@ def accepted_from_a_former_owner(run: Anatomy, draft: Draft, dice: Random) -> Pl
         if "took_us" in event:
             copy["took_us"] = 20_000
         edits.write_event(draft, copy)
-        place = f"{former.worker}: {former.topic}/{former.partition} at {at_us / S:.2f} s, revoked at {former.end_us / S:.2f}"
+        place = (
+            f"{former.worker}: {former.topic}/{former.partition} at {at_us / S:.2f} s, until {former.end_us / S:.2f}"
+        )
         checks = ("integrity/fenced", "integrity/backward")
         return Plant(place, checks, former.arm, "consume", touched=frozenset({former.arm}))
     return None

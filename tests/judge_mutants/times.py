@@ -43,7 +43,7 @@ class Target:
 
 
 def spans_of(run: Anatomy, window: str | None) -> tuple[tuple[int, int], ...]:
-    """Return the intervals of a window of the plan, such as ``steady``, ``fault/kill-1`` or None (all after warm-up)."""
+    """Return the intervals of a window of the plan, such as ``steady``, ``fault/kill-1`` or None: all after warm-up."""
     phases = [phase for phase in run.run.documents["phases.json"] if phase["name"] != "warmup"]
     if window in (None, "run"):
         return ((phases[0]["start_us"], phases[-1]["end_us"]),)
