@@ -161,6 +161,22 @@ def good_run() -> Run:
     return Run(documents, whole | {name: typed(name, pd.DataFrame()) for name in SELDOM})
 
 
+@cache
+def led_run() -> Run:
+    """Return the good run with its history of leaders."""
+    run = good_run().copy("led")
+    starts = run.frames["produce"].groupby(["partition", "leader_epoch"])["offset"].min()
+    lines = []
+    for (partition, epoch), start in starts.items():
+        first_us = 36 * S if epoch > EPOCH + (partition % 3 == 0) else 26 * S
+        bounds = {"after_us": 0, "by_us": 0} if epoch == EPOCH else {"after_us": first_us, "by_us": first_us + S}
+        place = {"topic": "orders", "topic_id": "t1", "partition": int(partition), "epoch": int(epoch)}
+        elected = {"leader": 1 + int(partition + epoch) % 3, "isr": [1, 2, 3], "unclean": False}
+        lines.append(place | elected | {"start_offset": int(start), **bounds, "sources": ["poll"]})
+    run.files["leaders.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    return run
+
+
 def _thinned(rows: list[Row]) -> list[Row]:
     """Keep the first six of every twelve records of a producer, and renumber sequences and offsets without gaps."""
     kept = [row for row in rows if row["seq"] // PARTITIONS % 2 == 0]
