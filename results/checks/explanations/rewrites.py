@@ -1,8 +1,8 @@
 """Losses and rewritten offsets that faults of the plan explain: deletions, recreated topics, power cuts, damaged files.
 
 A fault says with ``roles.permits`` in its journal lines that it may delete or rewrite records of its topics. It
-explains an anomaly only on those topics (and partitions, if it names them), and only of records that were acknowledged
-before it ended.
+explains an anomaly only on those topics (and partitions, if ``roles.before``, ``.exposed`` or ``.leaderless`` names
+them), and only of records that were acknowledged before it ended.
 
 ================================  ==================================================================================
 fault                             explains
@@ -86,7 +86,7 @@ def _truncated(
         yield from for_rules(replace(missing, from_us=begun_us, until_us=None), *REWRITTEN, *READ_AGAIN)
         return
     harms = harms_of(evidence, plain.until_us or 0)
-    partitions = roles.get("partitions", roles.get("leaderless"))
+    partitions = (roles.get("exposed") or {}).get(plain.topic, roles.get("leaderless"))
     for leadership in changes(evidence.leaders):
         own = leadership.topic == plain.topic and (partitions is None or leadership.partition in partitions)
         elected_us = (leadership.after_us or 0, leadership.by_us or 0)
