@@ -153,6 +153,8 @@ def good_run() -> Run:
     frames = {name: pd.DataFrame(getattr(made, name)) for name in ("produce", "consume", "log", "metrics")}
     for name in ("produce", "consume"):
         frames[name] = frames[name].assign(client="reference", **_led(frames[name]))
+    epochs = frames["produce"][["producer_id", "seq", "leader_epoch"]]
+    frames["log"] = frames["log"].drop(columns="leader_epoch").merge(epochs, on=["producer_id", "seq"], how="left")
     late = frames["produce"]["intended_us"].between(26 * S, 29 * S) & (frames["produce"]["partition"] % 3 == 0)
     frames["produce"]["attempts"] = np.where(late, 2, 1)
     frames["consume"]["high_watermark"] = frames["consume"]["offset"] + MARGIN
