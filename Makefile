@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants clean bootstrap
+.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants judge-mutants clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -71,6 +71,11 @@ gallery: bootstrap
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap
 	$(BIN)/python tests/mutants/run.py
+
+# plants random defects in stored runs, counts those that the judge catches, and writes the table in docs/CHECKS.md
+judge-mutants: bootstrap
+	$(BIN)/python -m aftershock.tests.judge_mutants run --plants $(or $(PLANTS),6000) --minutes $(or $(MINUTES),60); code=$$?; \
+	  [ $$code -le 1 ] || exit $$code; $(MAKE) docs; exit $$code
 
 # the tables of sick machines in the docs, from what `aftershock run grey-failures` and `lost-hosts` have left under runs/
 machines: bootstrap

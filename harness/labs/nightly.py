@@ -60,6 +60,7 @@ AFTERSHOCK = ("-m", "aftershock.harness.cli")
 _JUNIT = ("--junitxml", "{out}/nightly-junit.xml")
 _SUITE = ("-m", "pytest", "-m", "engine or nightly", "tests", "--aftershock-out", "{out}", *_JUNIT)
 _TORTURE = ("-m", "aftershock.tests.torture.run", "--rotate", "--seconds", "{seconds}", "--out", "{out}/torture")
+_JUDGE_MUTANTS = ("-m", "aftershock.tests.judge_mutants", "run", "--seconds", "{seconds}")
 _SEED_AND_OUT = ("--seed", "{seed}", "--out", "{out}")
 CONTROLS = {"leader-rotation": "metadata"}
 """Plans whose runs are compared with earlier nights, and the control arm of each plan."""
@@ -81,6 +82,7 @@ STEPS = (
     _plan("demo", 150, "--rehearse"),
     _plan("leader-rotation", 240, "--rehearse"),
     _plan("broker-loss", 180, "--rehearse"),
+    Step("judge mutants", _JUDGE_MUTANTS, 600, 1_800),
     Step("suite", _SUITE, 5_400, 5_400),
     Step("torture", _TORTURE, 900, 9_600),  # the soak takes more than two hours
 )

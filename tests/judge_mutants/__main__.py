@@ -41,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
     first = stored["next_seed"] if stored is not None and stored["code"] == digest else 0
     first = args.first if args.first is not None else first
     started = time.monotonic()
-    unedited, outcomes = campaign(range(first, first + args.plants), args.jobs, args.minutes * 60, args.kind)
+    unedited, outcomes = campaign(
+        range(first, first + args.plants), args.jobs, args.seconds or args.minutes * 60, args.kind
+    )
     took_s = time.monotonic() - started
     result = added(stored, digest, unedited, outcomes)
     if not args.no_store:
@@ -94,6 +96,7 @@ def main() -> int:
     counted = commands.add_parser("run", help="plant and judge many edits")
     counted.add_argument("--plants", type=int, default=6000, help="edits: five of six are defects")
     counted.add_argument("--minutes", type=float, default=24 * 60, help="begin no batch after this time")
+    counted.add_argument("--seconds", type=float, help="the same in seconds, as the nightly gives it")
     counted.add_argument("--jobs", type=int, default=2, help="processes, each with a Spark session")
     counted.add_argument("--first", type=int, help="the first seed, instead of the first that was not judged yet")
     counted.add_argument("--anew", action="store_true", help="begin a new count")

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
+from aftershock.errors import EvidenceError
 from aftershock.results.evidence.pack import SUFFIX, unpack
 from aftershock.results.judge import Judge, Judgement
 from aftershock.tests.judge_mutants.anatomy import Anatomy
@@ -79,23 +80,23 @@ def mutant(seed: int, runs: Mapping[str, Anatomy], only: Sequence[str] = ()) -> 
     return None
 
 
-def base_statuses(judge: Judge, runs: Mapping[str, Anatomy], out: Path) -> dict[str, Statuses]:
-    """Judge the unedited runs, written as mutants are. Raises EvidenceError if a run can't be judged."""
-    homes = {name: run.run.draft().write(out / name, f"unedited-{name}") for name, run in runs.items()}
-    judgements = judge.many(homes.values())
+def judge_batch(
+    judge: Judge, mutants: Sequence[Mutant], unedited: Mapping[str, Anatomy], out: Path
+) -> tuple[list[Judgement], dict[str, Statuses]]:
+    """Judge mutants and unedited runs, which are written as mutants are, with one set of queries.
+
+    Raises EvidenceError if an unedited run can't be judged.
+    """
+    homes = [each.draft.write(out / str(each.seed), f"mutant-{each.seed}") for each in mutants]
+    bases = {name: run.run.draft().write(out / name, f"unedited-{name}") for name, run in unedited.items()}
+    judgements = judge.many([*homes, *bases.values()])
     found: dict[str, Statuses] = {}
-    for name, home in homes.items():
+    for name, home in bases.items():
         judgement = judgements[home]
-        if isinstance(judgement, Exception):
+        if isinstance(judgement, EvidenceError):
             raise judgement
         found[name] = statuses(judgement.checks)
-    return found
-
-
-def judge_batch(judge: Judge, mutants: Sequence[Mutant], out: Path) -> list[Judgement]:
-    homes = [each.draft.write(out / str(each.seed), f"mutant-{each.seed}") for each in mutants]
-    judgements = judge.many(homes)
-    return [judgements[home] for home in homes]
+    return [judgements[home] for home in homes], found
 
 
 def outcome(each: Mutant, before: Statuses, judgement: Judgement) -> Outcome:
@@ -116,13 +117,14 @@ def _slice(
         out = Path(folder)
         runs = corpus(out / "packs", path)
         with Judge(out / "spark.log", None, lambda _: None) as judge:
-            before = base_statuses(judge, runs, out / "unedited")
+            before: dict[str, Statuses] = {}
             for first in range(seeds.start + share * BATCH, seeds.stop, jobs * BATCH):
                 if time.time() > until_s:
                     break
                 batch = range(first, min(first + BATCH, seeds.stop))
                 mutants = [each for seed in batch if (each := mutant(seed, runs, only)) is not None]
-                judgements = judge_batch(judge, mutants, out / "batch")
+                judgements, found = judge_batch(judge, mutants, {} if before else runs, out / "batch")
+                before |= found
                 outcomes += [
                     outcome(each, before[each.run], judgement)
                     for each, judgement in zip(mutants, judgements, strict=True)

@@ -164,33 +164,41 @@ def thin(draft: Draft, keep: int) -> None:
 
 def renumber(draft: Draft, topic: str, partition: int, change: Renumber) -> None:
     """Apply a monotone map to every offset of one partition: rows, replicas, commits, positions and epochs."""
-    for name in ("log", "outcomes", "replicas"):
-        if name not in draft.tables:
-            continue
-        rows = draft.table(name)
-        mine = ((rows["topic"] == topic) & (rows["partition"] == partition)).to_numpy(bool, na_value=False)
-        if name == "outcomes":
-            mine &= (rows["op"] != "commit").to_numpy(bool, na_value=False)
-        for column in ("offset", "high_watermark", "start_offset", "end_offset"):
-            if column in rows.columns:
-                here = mine & rows[column].notna().to_numpy(bool, na_value=False)
-                if here.any():
-                    rows.loc[here, column] = change(rows.loc[here, column].to_numpy("int64"))
+    for name in ("log", "outcomes", "replicas", "offsets"):
+        if name in draft.tables:
+            _renumber_rows(draft, name, topic, partition, change)
 
     def one(value: int) -> int:
         return int(change(np.array([value], dtype="int64"))[0])
 
     for event in draft.document("events.jsonl"):
-        if event.get("topic") == topic and event.get("partition") == partition and isinstance(event.get("offset"), int):
+        if (event.get("topic"), event.get("partition")) == (topic, partition) and isinstance(event.get("offset"), int):
             event["offset"] = one(event["offset"])
-        for key in ("offsets", "positions"):
-            for entry in event.get(key) or ():
-                if entry[0] == topic and entry[1] == partition:
-                    entry[2:] = [one(value) for value in entry[2:]]
-    if "leaders.jsonl" in draft.documents:
-        for line in draft.document("leaders.jsonl"):
-            if line["topic"] == topic and line["partition"] == partition and line["start_offset"] is not None:
-                line["start_offset"] = one(line["start_offset"])
+        for entry in (*(event.get("offsets") or ()), *(event.get("positions") or ())):
+            if entry[:2] == [topic, partition]:
+                entry[2:] = [one(value) for value in entry[2:]]
+    for line in draft.document("leaders.jsonl") if "leaders.jsonl" in draft.documents else ():
+        if line["topic"] == topic and line["partition"] == partition and line["start_offset"] is not None:
+            line["start_offset"] = one(line["start_offset"])
+            for broker, start in line.get("checkpoints", {}).items():
+                line["checkpoints"][broker] = one(start)
+
+
+def _renumber_rows(draft: Draft, name: str, topic: str, partition: int, change: Renumber) -> None:
+    rows = draft.table(name)
+    columns, number = ["offset", "high_watermark", "start_offset", "end_offset"], "partition"
+    if name == "offsets":
+        columns, number = ["committed"], "topic_partition"
+    mine = ((rows["topic"] == topic) & (rows[number] == partition)).to_numpy(bool, na_value=False)
+    if name == "outcomes":
+        mine &= (rows["op"] != "commit").to_numpy(bool, na_value=False)
+    if name == "offsets":  # positions of readers; a commit workload commits figures of its own
+        outcomes = draft.tables["outcomes"]
+        mine &= rows["group"].isin({*outcomes.loc[outcomes["op"] == "consume", "group"].dropna()}).to_numpy(bool)
+    for column in {*columns} & {*rows.columns}:
+        here = mine & rows[column].notna().to_numpy(bool)
+        if here.any():
+            rows.loc[here, column] = change(rows.loc[here, column].to_numpy("int64"))
 
 
 def recount(draft: Draft) -> None:

@@ -3,7 +3,6 @@
 ``unknown`` edits remove an optional field: a rule may say that it can't tell, but nothing may FAIL.
 """
 
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -15,6 +14,7 @@ from aftershock.tests.judge_mutants.commits import commits_of
 from aftershock.tests.judge_mutants.deliveries import deliver_again
 from aftershock.tests.judge_mutants.draft import Draft, renumber
 from aftershock.tests.judge_mutants.kinds import Plant, kind
+from aftershock.tests.judge_mutants.records import cut_at_an_election
 
 _EVIDENCE_TIMES = ("intended_us", "deadline_us", "sent_us", "done_us", "t_us")
 
@@ -218,33 +218,8 @@ def failed_and_nowhere(run: Anatomy, draft: Draft, dice: Random) -> Plant | None
     "harmless", "records of acks=1 are lost, and a later leader, elected after their acknowledgement, begins below them"
 )
 def loss_with_its_cause(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
-    """Remove the last records of an epoch from the log, and let the next epoch begin where they were."""
-    if not run.traceable:
-        return None
-    choices = []
-    for topic, partition in sorted({*zip(run.records["topic"], run.records["partition"], strict=True)}):
-        epochs = run.epochs(topic, int(partition))
-        for before, line in pairwise(epochs):
-            if line["start_offset"] and line["after_us"] is not None:
-                choices.append((topic, int(partition), before["epoch"], line))
-    for topic, partition, epoch, line in dice.sample(choices, len(choices)):
-        rows = run.records[(run.records["topic"] == topic) & (run.records["partition"] == partition)]
-        start = int(line["start_offset"])
-        count = dice.randint(1, 10)
-        tail = rows[rows["offset"].between(start - count, start - 1).to_numpy(bool, na_value=False)]
-        clients = [run.client_of(*key) for key in zip(tail["workload"], tail["arm"], strict=True)]
-        one = all(client is not None and not client.acks_all for client in clients)
-        if (
-            len(tail) != count
-            or not one
-            or (tail["epoch"] != epoch).any()
-            or (tail["done_us"] > line["after_us"]).any()
-        ):
-            continue
-        offsets = [int(offset) for offset in tail["offset"]]
-        edits.remove_records(draft, dice, topic, partition, offsets, delivered=False, close=True)
-        return Plant(f"{count} of {topic}/{partition} from {offsets[0]}, epoch {line['epoch']} begins there", slo=False)
-    return None
+    found = cut_at_an_election(run, draft, dice, ("0", "1"))
+    return None if found is None else Plant(found[0], slo=False)
 
 
 @kind("harmless", "a new owner reads again from the last commit of the former owner")

@@ -1,9 +1,11 @@
 """Defects of records: lost, written twice, foreign, given up and written, misplaced, corrupt, or never delivered."""
 
+from itertools import pairwise
 from random import Random
 
 import pandas as pd
 
+from aftershock.results.evidence.evidence import ACKS_ALL
 from aftershock.tests.judge_mutants import edits
 from aftershock.tests.judge_mutants.anatomy import Anatomy, Lane, S
 from aftershock.tests.judge_mutants.draft import Draft, recount
@@ -96,6 +98,47 @@ def lost_tail(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     assert client is not None
     place = f"the last {len(offsets)} of {topic}/{partition}"
     return Plant(place, LOST, client.arm, "produce", run.loss_status(client), touched=run.touched(topic))
+
+
+def cut_at_an_election(
+    run: Anatomy, draft: Draft, dice: Random, acks: tuple[str, ...]
+) -> tuple[str, pd.DataFrame] | None:
+    """Remove the last records of an epoch, all sent with these ``acks`` and acknowledged before the next election.
+
+    The next epoch, whose election was clean, then begins at the first of them. Returns a place and the lost records.
+    """
+    choices = [
+        (topic, int(partition), before["epoch"], line)
+        for topic, partition in sorted({*zip(run.records["topic"], run.records["partition"], strict=True)})
+        for before, line in pairwise(run.epochs(topic, int(partition)))
+        if run.traceable and line["start_offset"] and line["after_us"] is not None and line["unclean"] is False
+    ]
+    for topic, partition, epoch, line in dice.sample(choices, len(choices)):
+        rows = run.records[(run.records["topic"] == topic) & (run.records["partition"] == partition)]
+        start, count = int(line["start_offset"]), dice.randint(1, 10)
+        tail = rows[rows["offset"].between(start - count, start - 1).to_numpy(bool, na_value=False)]
+        clients = [run.client_of(*key) for key in zip(tail["workload"], tail["arm"], strict=True)]
+        same = all(client is not None and client.acks in acks for client in clients)
+        if (
+            len(tail) != count
+            or not same
+            or (tail["epoch"] != epoch).any()
+            or (tail["done_us"] > line["after_us"]).any()
+        ):
+            continue
+        offsets = [int(offset) for offset in tail["offset"]]
+        edits.remove_records(draft, dice, topic, partition, offsets, delivered=False, close=True)
+        return f"{count} of {topic}/{partition} from {offsets[0]}, epoch {line['epoch']} begins there", tail
+    return None
+
+
+@kind("records", "records of acks=all are lost at a change of leader whose election was clean")
+def lost_at_a_clean_election(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
+    found = None if run.destructive else cut_at_an_election(run, draft, dice, ACKS_ALL)
+    if found is None:
+        return None
+    place, lost = found
+    return Plant(place, LOST, str(lost["arm"].iloc[0]), "produce", touched=run.touched(str(lost["topic"].iloc[0])))
 
 
 @kind("records", "20 to 200 records in a row of one producer are acknowledged and were never written")

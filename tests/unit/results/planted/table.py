@@ -2,10 +2,12 @@
 them, for ``make docs``.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 
 from aftershock.tests.chaos.known_bad.table import section
+from aftershock.tests.judge_mutants.result import RESULT, block
 from aftershock.tests.unit.results.planted.catalogue import Defect
 from aftershock.tests.unit.results.planted.defects import DEFECTS
 
@@ -33,7 +35,12 @@ _GROUPS = {
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_tables(), *section()])
+    return "\n".join([_HEAD, *_tables(), *section()]) + _mutation_score()
+
+
+def _mutation_score() -> str:
+    """Return the section with the stored result of ``make judge-mutants``; empty before the first campaign."""
+    return "\n" + block(json.loads(RESULT.read_text(encoding="utf-8"))) if RESULT.exists() else ""
 
 
 def _tables() -> Iterator[str]:
