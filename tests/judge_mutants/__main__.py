@@ -21,7 +21,6 @@ from pathlib import Path
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.judge import Judge
 from aftershock.tests.judge_mutants.campaign import (
-    base_statuses,
     campaign,
     code_digest,
     corpus,
@@ -66,8 +65,7 @@ def replay(args: argparse.Namespace) -> int:
         sys.stdout.write("no run of the corpus has a place for this kind\n")
         return 3
     with Judge(out / "spark.log", None, lambda _: None) as judge:
-        before = base_statuses(judge, {each.run: runs[each.run]}, out / "unedited")
-        (judgement,) = judge_batch(judge, [each], out / "mutant")
+        (judgement,), before = judge_batch(judge, [each], {each.run: runs[each.run]}, out)
     found = outcome(each, before[each.run], judgement)
     sys.stdout.write(
         f"seed {found.seed}: {found.kind} ({each.kind.family}) in {found.run}\n"
@@ -75,7 +73,7 @@ def replay(args: argparse.Namespace) -> int:
     )
     for line in (*found.score.changed, *(f"another client: {other}" for other in found.score.others)):
         sys.stdout.write(f"  {line}\n")
-    sys.stdout.write(f"evidence: {out / 'mutant' / str(args.seed)} and {out / 'unedited' / each.run}\n")
+    sys.stdout.write(f"evidence: {out / str(args.seed)} and {out / each.run}\n")
     return 0
 
 
