@@ -37,7 +37,7 @@ from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load import process
-from aftershock.workloads.load.events import Ticker
+from aftershock.workloads.load.events import Reported, Ticker
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
@@ -104,6 +104,7 @@ async def drive(
     async def load() -> None:
         async with progress.following(run.status):
             await fleet.start(_START_DEADLINE_S + _START_DEADLINE_S_EACH * len(clients))
+            run.record_reports()
             await _race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
             await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
             await run.close()
@@ -258,6 +259,13 @@ class _LiveRun:
             self.rows,
         )
 
+    def record_reports(self) -> None:
+        """Record what each client process reports, and which clients compare the values of records."""
+        reports = self.fleet.reports()
+        readers = [client for client in self.fleet.assignments if Reported.VALUES in reports.get(client.worker, ())]
+        compared = {f"{reader.workload}/{reader.arm}": None for reader in readers}
+        self.home.update(reports=reports, values_compared=[*compared, "log"])
+
     def counters(self) -> list[Reading]:
         """Return the bytes on each link, the CPU time of brokers' requests, and the counters that clients report."""
         # the clients also count bytes, because Toxiproxy counts those of a connection only after the connection closes
@@ -381,6 +389,7 @@ class _LiveRun:
         for worker, places in missing.items():
             names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
             log(f"the consumer {worker} did not read to their ends: {names}")
+        self.record_reports()  # of clients too that a fault has started
         await self.fleet.quit()
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)

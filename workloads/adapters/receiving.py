@@ -110,6 +110,8 @@ class ReceiveRecorder:
     def assigned(self, places: Iterable[Place], member: str | None = None, epoch: int = UNKNOWN) -> None:
         """Record partitions that were assigned in addition to those that the consumer has.
 
+        The event names those that the consumer had already as ``again``: a client program that reports what it owns
+        instead of what it gains breaks the protocol.
         ``member`` is the consumer's member id, None without a group; ``epoch`` is its member epoch (KIP-848), or the
         generation of a classic group.
         """
@@ -117,8 +119,9 @@ class ReceiveRecorder:
         if member is not None:
             self._spool.member(member)
         given = list(places)
+        again = [[*place] for place in given if place in self.owned]
         self.owned.update(given)
-        self._emit("assigned", given, epoch)
+        self._emit("assigned", given, epoch, **({"again": again} if again else {}))
 
     def revoked(self, places: Iterable[Place], epoch: int = UNKNOWN) -> None:
         """Record partitions that the consumer gives up before another member may get them."""
@@ -144,8 +147,9 @@ class ReceiveRecorder:
             details = {"took_us": took_us} if took_us is not None else {}
             self._events.emit("committed", t_us=self._clock(), offsets=rows, **details, **_known(epoch))
 
-    def _emit(self, event: str, places: Iterable[Place], epoch: int) -> None:
-        self._events.emit(event, t_us=self._clock(), partitions=[[*place] for place in places], **_known(epoch))
+    def _emit(self, event: str, places: Iterable[Place], epoch: int, **details: Any) -> None:
+        partitions = [[*place] for place in places]
+        self._events.emit(event, t_us=self._clock(), partitions=partitions, **_known(epoch), **details)
 
     def obey(self, order: Order) -> None:
         """Store a ``drain`` order; a consumer ignores all other orders."""

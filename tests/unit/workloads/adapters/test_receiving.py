@@ -40,6 +40,20 @@ def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
     assert [(0, 5), (1, 0)] == [(row["partition"], row["offset"]) for row in rows]
 
 
+def test_a_client_that_reports_all_that_it_owns_is_named(bench: "Bench") -> None:
+    """The partitions that it had already, and had not given up; others are new."""
+    told = bench.consume(group="g", members=2)
+    receiving = ReceiveRecorder(told, bench.now_us, Events(told, bench.now_us))
+    places = [(bench.topic, number) for number in range(3)]
+    receiving.assigned(places[:2], "m")
+    receiving.revoked(places[1:2])
+    receiving.assigned(places[1:2], "m")
+    receiving.assigned(places, "m")
+    told_again = [json.loads(line).get("again") for line in bench.events.read_text().splitlines()]
+    assert [None, None, None, [[*places[0]], [*places[1]]]] == told_again
+    assert set(places) == receiving.owned
+
+
 @pytest.mark.parametrize(
     ("per_s", "until_s", "end_s"),
     [
