@@ -117,6 +117,14 @@ def quantile(values: Floats, q: float) -> float:
     return float(np.sort(values)[max(0, math.ceil(q * len(values)) - 1)])
 
 
+def median(values: Floats) -> float:
+    """Return the median, of an even number of values the mean of the two in the middle.
+
+    It is infinity if half of the values or more are censored, NaN without values.
+    """
+    return float(np.median(values)) if len(values) else math.nan
+
+
 @dataclass(frozen=True)
 class Part:
     """Judged run of a trial; clients are named ``workload/arm``, and measures as in ``aftershock compare --metric``."""
