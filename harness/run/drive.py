@@ -366,7 +366,8 @@ class _LiveRun:
         while not (warmup := judge_warmup(self.fleet.medians_us())).ok and self.clock.now_us() < latest_us:
             await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
         after_ms = (self.clock.now_us() - self.load_start_us) // 1000
-        self.home.update(warmup={"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why})
+        state = {"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why, "unsettled": warmup.unsettled}
+        self.home.update(warmup=state)
         result = "complete" if warmup.ok else "NOT settled"
         self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")
 

@@ -55,7 +55,8 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
                     windows = (None,)
                 sides = [slo.of.about.side] if isinstance(slo, Measure) else [slo.side]
                 lanes = [(side, client) for side in sides for client in clients]
-                check = settled(check, judge_again, evidence, doubts, lanes, windows)
+                latency = isinstance(slo, Recovery) or (slo.of.about.has_aggregate and slo.of.about.unit == "time")
+                check = settled(check, judge_again, evidence, doubts, lanes, windows, of_latency=latency)
             if objective.advice and check.status is Status.FAIL:
                 check = replace(check, next=objective.advice)
             count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1

@@ -9,15 +9,13 @@ import pandas as pd
 from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
 from aftershock.tests.unit.results.planted.world import MARGIN, Run, good_run, typed
 
-BLOCK_AT = 65_000
-"""The first seq of a run that goes over an edge of the gate's blocks, which are a power of two long: 65,536."""
 GROUPS = 3
 
 
 @cache
 def edge_run() -> Run:
-    """Return 1,200 records of one producer with one reader."""
-    return many(good_run().copy("edge"), 1_200, first=BLOCK_AT)
+    """Return 2,500 records of one producer with one reader, which go over an edge of the gate's blocks of 2,048."""
+    return many(good_run().copy("edge"), 2_500)
 
 
 @cache
@@ -35,7 +33,7 @@ def commits_run() -> Run:
     """Return 1,000 commits of three groups without consumers, each with its entry in the coordinator's log."""
     run = many(good_run().copy("commits"), 1_000)
     workload = run.documents["timeline"]["workloads"][0]
-    workload |= {"produce": None, "consume": None, "commit": {"topic": "orders", "groups": GROUPS, "rate": "20/s"}}
+    workload |= {"produce": None, "consume": None, "commit": {"topic": "orders", "groups": GROUPS, "rate_per_s": 20.0}}
     rows = run.frames["produce"]
     number = rows["seq"] % GROUPS
     place = {"group": "readers-" + number.astype(str), "partition": number, "offset": rows["seq"] // GROUPS}
@@ -166,13 +164,15 @@ def _without(run: Run, fault: str) -> None:
         documents[name] = [line for line in documents[name] if line["fault"] != fault]
 
 
-def many(run: Run, count: int, first: int = 0) -> Run:
+def many(run: Run, count: int) -> Run:
     """Return the run with ``count`` records of the first arm only, read by that arm, evenly spread over the run."""
-    run.documents["timeline"]["workloads"][0]["arms"] = {"baseline": {"client": "reference", "settings": {}}}
+    workload = run.documents["timeline"]["workloads"][0]
+    workload["arms"] = {"baseline": {"client": "reference", "settings": {}}}
+    workload["produce"]["rate_per_s"] = count / 50
     run.documents["run"]["producers"] = run.documents["run"]["producers"][:1]
     run.documents["timeline"]["slo"] = []
-    number = np.arange(count)
-    seq, intended = first + number, number * (50 * S) // count
+    number = seq = np.arange(count)
+    intended = number * (50 * S) // count
     taken = (5000 * np.random.default_rng(1).lognormal(0, 0.3, count)).astype(int)
     partition = number % PARTITIONS
     broker = 1 + partition % 3
