@@ -121,7 +121,8 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple
             check = measured(evidence, facts, own, slo, (client, client))
         else:
             check = _recovered(evidence, facts, own, slo, client)
-        checks.append((_unreached(facts, _unacknowledged(check, slo, client), slo, client), (client,)))
+        check = _unacknowledged(_undeliverable(facts, check, slo, client), slo, client)
+        checks.append((_unreached(facts, check, slo, client), (client,)))
     return checks
 
 
@@ -136,11 +137,22 @@ def _unacknowledged(check: Check, slo: Measure | Recovery, *clients: Client) -> 
     return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
+def _sources(slo: Measure | Recovery) -> list[str]:
+    return [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
+
+
+def _undeliverable(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
+    """Add to a check of ``consume.latency`` how many records nobody can deliver, because no log has them."""
+    n = sum(facts.finding("undeliverable", "consume", client.key).examined for client in clients)
+    if "consume.latency" not in _sources(slo) or not n:
+        return check
+    return replace(check, why=f"{check.why}; {n} acknowledged records are in no log and not counted here")
+
+
 def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
     """Make a PASS INCONCLUSIVE if a consumer whose latency is judged stopped reading before some records."""
-    sources = [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
     n = sum(facts.finding("unreached", "consume", client.key).examined for client in clients)
-    if check.status is not Status.PASS or "consume.latency" not in sources or not n:
+    if check.status is not Status.PASS or "consume.latency" not in _sources(slo) or not n:
         return check
     why = f"{n} further records were not judged, because the consumer stopped reading before them; {check.why}"
     return replace(
@@ -160,7 +172,8 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
             check = measured(evidence, facts, own, slo, pair)
         else:
             check = _in_blocks(facts, own, slo, pair)
-        checks.append((_unreached(facts, _unacknowledged(check, slo, *pair), slo, *pair), pair))
+        check = _unacknowledged(_undeliverable(facts, check, slo, *pair), slo, *pair)
+        checks.append((_unreached(facts, check, slo, *pair), pair))
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"
