@@ -28,6 +28,8 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
+from aftershock.results.evidence.leaders import NAME as LEADERS
+from aftershock.results.evidence.leaders import Leadership
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
@@ -234,6 +236,7 @@ class Evidence:
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
     files. ``home`` is the folder to which the results of judging are written. ``altered`` describes the files that
     differ from the manifest, and are judged nevertheless; ``unverified`` is the reason why changes can't be detected.
+    ``leaders`` is the history of leaders, None if the run recorded none.
     """
 
     home: Path
@@ -249,6 +252,7 @@ class Evidence:
     manifested: bool
     altered: tuple[str, ...] = ()
     unverified: str | None = None
+    leaders: tuple[Leadership, ...] | None = None
 
     @property
     def complete(self) -> bool:
@@ -271,19 +275,6 @@ class Evidence:
     def window_of(self, fault: str) -> Phase | None:
         """Return the first window of ``fault``, or None if the fault never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
-
-    def excused(self, topics: Collection[str], rule: str) -> str | None:
-        """Return the first injected fault that permits breaking an integrity rule on one of the topics, or None.
-
-        A fault that deletes records, for example, lists the integrity rules that it may break in ``roles.permits``.
-        """
-        for line in self.journal:
-            targets = line.get("targets") or {}
-            permits = (targets.get("roles") or {}).get("permits", ())
-            injected = line["state"] == "injected" and "why" not in line
-            if injected and not {*topics}.isdisjoint(targets.get("topics", ())) and rule in permits:
-                return str(line["fault"])
-        return None
 
     def arm_settings(self, client: Client) -> Mapping[str, Any]:
         """Return the settings of the client's arm as written in the plan."""
@@ -379,6 +370,10 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     journal = source.lines("journal.jsonl")
     with _document_errors(source.where("journal.jsonl")):
         _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
+    leaders = None
+    if source.has(LEADERS):
+        with _document_errors(source.where(LEADERS)):
+            leaders = tuple(map(Leadership.from_json, source.lines(LEADERS)))
     return Evidence(
         home=home,
         run=run,
@@ -400,6 +395,7 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,
+        leaders=leaders,
     )
 
 

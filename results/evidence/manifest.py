@@ -23,7 +23,7 @@ from aftershock.results.evidence.files import MISSING
 SCHEMA_VERSION = 1
 NAME = "manifest.json"
 DOCUMENTS = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
-OPTIONAL_DOCUMENTS = ("expectations.jsonl",)
+OPTIONAL_DOCUMENTS = ("expectations.jsonl", "leaders.jsonl")
 TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 _LISTED_MAX = 5
 

@@ -99,8 +99,8 @@ class Run:
 
     def read_in_order(self) -> None:
         """Deliver the records of each partition in order to every reader, however late the first record is."""
-        rows = self.frames["consume"].sort_values(["arm", "partition", "offset"])
-        self.frames["consume"] = rows.assign(done_us=rows.groupby(["arm", "partition"])["done_us"].cummax())
+        rows = self.frames["consume"].sort_values(["arm", "topic", "partition", "offset"])
+        self.frames["consume"] = rows.assign(done_us=rows.groupby(["arm", "topic", "partition"])["done_us"].cummax())
 
     def write(self, home: Path) -> Path:
         """Write the run directory ``home``."""
@@ -157,6 +157,22 @@ def good_run() -> Run:
     tables = {name: "outcomes" if name in ("produce", "consume") else name for name in frames}
     whole = {name: typed(tables[name], rows) for name, rows in frames.items()}
     return Run(documents, whole | {name: typed(name, pd.DataFrame()) for name in SELDOM})
+
+
+@cache
+def led_run() -> Run:
+    """Return the good run with its history of leaders."""
+    run = good_run().copy("led")
+    starts = run.frames["produce"].groupby(["partition", "leader_epoch"])["offset"].min()
+    lines = []
+    for (partition, epoch), start in starts.items():
+        first_us = 36 * S if epoch > EPOCH + (partition % 3 == 0) else 26 * S
+        bounds = {"after_us": 0, "by_us": 0} if epoch == EPOCH else {"after_us": first_us, "by_us": first_us + S}
+        place = {"topic": "orders", "topic_id": "t1", "partition": int(partition), "epoch": int(epoch)}
+        elected = {"leader": 1 + int(partition + epoch) % 3, "isr": [1, 2, 3], "unclean": False}
+        lines.append(place | elected | {"start_offset": int(start), **bounds, "sources": ["poll"]})
+    run.files["leaders.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    return run
 
 
 def _led(rows: pd.DataFrame) -> Row:

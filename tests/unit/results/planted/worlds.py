@@ -28,6 +28,42 @@ def racks_run() -> Run:
     return run
 
 
+PRODUCERS, TOPICS = 2, ("orders", "returns")
+
+
+@cache
+def producers_run() -> Run:
+    """Return 2,000 records that two producers send to two topics in turn, with one reader of both topics."""
+    run = many(good_run().copy("producers"), 2_000)
+    documents, workload = run.documents, run.documents["timeline"]["workloads"][0]
+    (topic,), partitions = documents["timeline"]["topics"], 3
+    documents["timeline"]["topics"] = [topic | {"name": name, "partitions": partitions} for name in TOPICS]
+    documents["run"]["topics"] = [
+        {"name": name, "topic_id": f"t{number}", "partitions": partitions} for number, name in enumerate(TOPICS, 1)
+    ]
+    documents["run"]["producers"] *= PRODUCERS
+    documents["run"]["producers"] = [
+        row | {"producer_id": number} for number, row in enumerate(documents["run"]["producers"])
+    ]
+    for side in ("produce", "consume"):
+        workload[side]["topics"] = list(TOPICS)
+    workload["produce"]["producers"] = PRODUCERS
+    assigned = [[name, number] for name in TOPICS for number in range(partitions)]
+    documents["events"] = [line | {"partitions": assigned} for line in documents["events"][:1]]
+    for name in ("produce", "consume", "log"):
+        rows = run.frames[name]
+        number = rows["seq"].astype(int)
+        of_topic = number // (2 * PRODUCERS) * PRODUCERS + number % PRODUCERS
+        second = number // PRODUCERS % 2 == 1
+        places = {"partition": of_topic % partitions, "offset": of_topic // partitions}
+        named = {"topic": rows["topic"].mask(second, "returns"), "topic_id": rows["topic_id"].mask(second, "t2")}
+        ids = {"producer_id": number % PRODUCERS, "seq": number // PRODUCERS}
+        marks = {"high_watermark": places["offset"] + MARGIN} if name == "consume" else {}
+        run.frames[name] = rows.assign(**ids, **places, **named, **marks)
+    run.read_in_order()
+    return run
+
+
 @cache
 def commits_run() -> Run:
     """Return 1,000 commits of three groups without consumers, each with its entry in the coordinator's log."""
