@@ -227,7 +227,10 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
 
 def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
     """Judge an SLO on the number of lost or wrong records, of the named arm, or of all arms and their log."""
-    results = results_of(evidence, facts, slo.rule, slo.arms)
+    every = results_of(evidence, facts, slo.rule, slo.arms)
+    results = [result for result in every if result.judged]
+    without = [result for result in every if not result.judged]
+    unjudged = "; ".join(f"{result.subject} was not judged: it needs {result.note}" for result in without)
     findings = [result.finding for result in results]
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     check = replace(
@@ -240,9 +243,8 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
-        return replace(
-            check, why="no record was observed", next="add to the plan traffic that the counting SLO applies to"
-        )
+        why, advice = unjudged or "no record was observed", "add to the plan traffic that the counting SLO applies to"
+        return replace(check, why=why, next=advice)
     passed = holds(count, slo.op, slo.limit)
     # before the run has finished, missing records may not have been read yet
     unfinished = slo.rule == "lost" and not evidence.complete
@@ -253,6 +255,7 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         status, names = Status.INCONCLUSIVE, ", ".join(sorted({result.subject for result in doubtful}))
         why = f"{why}; not all was observed of {names}"
         advice = f"fix the cause shown in check `integrity/{slo.rule}`"
+    why = f"{why}; {unjudged}" if unjudged else why
     return replace(check, status=status, observed=float(count), why=why, next=advice)
 
 

@@ -55,6 +55,32 @@ EARLY = 65
 """A record of the warm-up, which a reader from the end need not get."""
 
 
+@defect(
+    "a reader that reports no high watermarks, as librdkafka: what it can't tell is listed, and no alarm",
+    says="not judged: beyond (needs a delivery with the high watermark of its response)",
+)
+def no_high_watermarks(run: Run) -> None:
+    run.frames["consume"] = run.frames["consume"].assign(high_watermark=None)
+
+
+@defect(
+    "readers that compare no values: what they can't tell is listed, and no alarm",
+    says="corrupt (needs a comparison of values (values_compared))",
+)
+def no_values_compared(run: Run) -> None:
+    run.documents["run"]["values_compared"] = ["log"]
+
+
+@defect(
+    "the same, and an SLO on what they can't tell",
+    unsure=("slo/corrupt",),
+    says="arm=patient consume was not judged: it needs a comparison of values (values_compared)",
+)
+def limit_on_values_not_compared(run: Run) -> None:
+    run.slos("corrupt == 0 for patient")
+    no_values_compared(run)
+
+
 @defect("a reader that passed over a record that it was not owed (of the warm-up)", fails=("integrity/skipped",))
 def skipped_one(run: Run) -> None:
     run.documents["timeline"]["workloads"][0]["consume"]["from"] = "latest"

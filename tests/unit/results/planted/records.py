@@ -194,3 +194,13 @@ def replica_differs(run: Run) -> None:
 )
 def replica_unread(run: Run) -> None:
     _replicas(run, fingerprint=None, records=None, error="k3 was read to offset 7 of 1000 in time")
+
+
+@defect(
+    "acknowledgements without an offset, as of duplicates: not compared, and told",
+    says="13 acknowledged records have no offset to compare",
+)
+def some_without_offsets(run: Run) -> None:
+    rows = run.frames["produce"]
+    some = rows.index[(rows["producer_id"] == 0) & rows["seq"].isin(range(700, 713))]
+    run.set("produce", some, offset=None)
