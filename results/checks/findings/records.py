@@ -260,7 +260,7 @@ def stood_still(evidence: Evidence, client: Client, line: Mapping[str, Any]) -> 
     settings = evidence.arm_settings(client)
     timeouts_us = [int(settings[name]) * 1000 for name in _TIMEOUTS_MS if name in settings]
     fault_us = max((moment["t_us"] for moment in evidence.journal), default=0)
-    could_us = fault_us + max(RECOVERY_US, *timeouts_us) if fault_us else 0
+    could_us = fault_us + max([RECOVERY_US, *timeouts_us]) if fault_us else 0
     return bool(line["t_us"] - max(line["t_us"] - line["idle_us"], could_us) >= STILL_US)
 
 
