@@ -130,7 +130,11 @@ def findings(
         commits(read.log, delivered, dims),
         offsets(read, dims),
         replicas(read.replicas) if with_replicas else None,
-        *([shared(read.log)] if ledger is None else [of_ledger(ledger, dims), places(read, delivered, ledger, dims)]),
+        *(
+            [shared(read.log)]
+            if ledger is None
+            else [of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims)]
+        ),
     ]
     return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]), dims.spark, causes)
 

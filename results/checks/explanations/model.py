@@ -16,13 +16,23 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from aftershock.results.measure.facts import Explained
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
-    "attempts:int>"
+    "attempts:int,occupied:boolean>"
 )
 """Place and time of an anomaly in Spark's tables, the columns of ``Anomaly``."""
 ANYWHERE = ""
@@ -33,7 +43,8 @@ class Anomaly:
     """Place and time of a breach of an integrity rule, null where unknown.
 
     ``from_us`` and ``until_us`` are the interval in which the cause must have been at work, such as from the sending of
-    a record to its acknowledgement. ``topic`` is the topic's name or id.
+    a record to its acknowledgement. ``topic`` is the topic's name or id. ``occupied`` is True if the log holds another
+    record at the offset, or ends before it.
     """
 
     client: str
@@ -45,6 +56,7 @@ class Anomaly:
     epoch: int | None = None
     worker: str | None = None
     attempts: int | None = None
+    occupied: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class Explanation:
 
     The anomaly's interval must overlap ``from_us`` to ``until_us`` and last at least ``lasting_us``. Its offset must be
     at least ``from_offset`` and below ``until_offset``, its leader epoch below ``epoch``, its number of attempts at
-    least ``attempts``. ``cause`` is a phrase for a sentence, ``evidence`` names the file and line that witness it.
+    least ``attempts``. A ``truncation`` explains only an anomaly at an occupied offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file and line that witness it.
     """
 
     rule: str
@@ -72,6 +84,7 @@ class Explanation:
     lasting_us: int | None = None
     epoch: int | None = None
     attempts: int | None = None
+    truncation: bool = False
     certain: bool = True
 
     def explains(self, anomaly: Anomaly) -> bool:
@@ -96,6 +109,7 @@ class Explanation:
             and all(limit is None or (value is not None and value >= limit) for limit, value in at_least)
             and all(limit is None or (value is not None and value <= limit) for limit, value in at_most)
             and all(limit is None or (value is not None and value < limit) for limit, value in below)
+            and (anomaly.occupied is True or not self.truncation)
             and (self.lasting_us is None or (lasted is not None and lasted >= self.lasting_us))
         )
 
@@ -110,6 +124,7 @@ _LIMITS = (
     ("lasting_us", "bigint"),
     ("epoch", "int"),
     ("attempts", "int"),
+    ("truncation", "boolean"),
 )
 _MATCHES = """
     (x.client is null or x.client = client)
@@ -121,10 +136,16 @@ _MATCHES = """
     and (x.lasting_us is null or coalesce(at.until_us - at.from_us >= x.lasting_us, false))
     and (x.epoch is null or coalesce(at.epoch, -1) < x.epoch)
     and (x.attempts is null or coalesce(at.attempts >= x.attempts, false))
+    and (not x.truncation or coalesce(at.occupied, false))
 """
 _PLACE = "concat_ws('/', at.topic, at.partition)"
 _FIRST = "try_element_at(filter(coalesce(try_element_at(by_place, {place}), array()), x -> " + _MATCHES + "), 1).number"
-_TYPES = {"string": (StringType(), pa.string()), "bigint": (LongType(), pa.int64()), "int": (IntegerType(), pa.int32())}
+_TYPES: dict[str, tuple[DataType, pa.DataType]] = {
+    "boolean": (BooleanType(), pa.bool_()),
+    "string": (StringType(), pa.string()),
+    "bigint": (LongType(), pa.int64()),
+    "int": (IntegerType(), pa.int32()),
+}
 
 
 def explained_by(anomalies: DataFrame, spark: SparkSession, of_runs: Sequence[Sequence[Explanation]]) -> DataFrame:
