@@ -150,6 +150,9 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
                 continue  # no other member could have got the partition
             if rule_name == "fenced":
                 finding = _add(finding, *fenced(evidence, client))
+                commits = [event for event in _events(evidence, client) if event["event"] == "committed"]
+                unsent = sum(event.get("took_us") is None for event in commits)
+                notes.append(f"{unsent} commits without the time of their sending were not compared" if unsent else "")
         partial, unassigned = "", facts.finding("unassigned", side, key).broken
         if rule_name in _OF_ASSIGNMENTS and unassigned and finding.examined:
             partial = _UNASSIGNED
@@ -186,6 +189,9 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
     if (rule, side) == ("duplicate", "consume"):
         again = facts.finding("redelivered", side, key).broken
         return f"in total {again} records were delivered more than once" if again > finding.broken else ""
+    if (rule, side) == ("backward", "consume"):
+        reads, epochs = (facts.finding(name, side, key).examined for name in ("skipped", rule))
+        return f"{reads - epochs} deliveries have no leader epoch" if 0 < epochs < reads else ""
     without_offset = facts.finding("lost", side, key).examined - finding.examined
     if (rule, side) == ("misplaced", "produce") and finding.examined and without_offset > 0:
         return f"{without_offset} acknowledged records have no offset to compare"

@@ -243,8 +243,8 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
-        why, advice = unjudged or "no record was observed", "add to the plan traffic that the counting SLO applies to"
-        return replace(check, why=why, next=advice)
+        nothing = unjudged or "no record was observed"
+        return replace(check, why=nothing, next="add to the plan traffic that the counting SLO applies to")
     passed = holds(count, slo.op, slo.limit)
     # before the run has finished, missing records may not have been read yet
     unfinished = slo.rule == "lost" and not evidence.complete
