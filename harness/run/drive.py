@@ -45,6 +45,9 @@ from aftershock.workloads.load.warmup import judge_warmup
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3
 READ_IDLE_S = 30.0
+AFTER_FAULT_US = 61_000_000
+"""Time after the last fault in which a consumer need not read on, a second more than the judge's ``RECOVERY_US``."""
+
 SAVE_PERIOD_S = 60.0
 """Seconds between two moments at which everything recorded so far is on the disk."""
 
@@ -300,7 +303,8 @@ class _LiveRun:
         while not (warmup := judge_warmup(self.fleet.medians_us())).ok and self.clock.now_us() < latest_us:
             await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
         after_ms = (self.clock.now_us() - self.load_start_us) // 1000
-        self.home.update(warmup={"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why})
+        state = {"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why, "unsettled": warmup.unsettled}
+        self.home.update(warmup=state)
         result = "complete" if warmup.ok else "NOT settled"
         self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")
 
@@ -385,7 +389,11 @@ class _LiveRun:
             limit.stop()  # the threads of a failed or interrupted read end soon
         self.phase, self.reading = "the consumers read to the ends of the topics", None
         self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
-        missing = await self.fleet.drain(ends, READ_IDLE_S)
+        # a consumer that does not read on for READ_IDLE_S stands still, but not while a fault may have an effect on it
+        fault_us = max((line["t_us"] for line in self.journal.lines), default=-AFTER_FAULT_US)
+        missing = await self.fleet.drain(
+            ends, READ_IDLE_S + max(0, fault_us + AFTER_FAULT_US - self.clock.now_us()) / 1e6
+        )
         for worker, places in missing.items():
             names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
             log(f"the consumer {worker} did not read to their ends: {names}")

@@ -210,7 +210,8 @@ class ReceiveRecorder:
     def answer(self) -> dict[str, Any] | None:
         """Return the answer to a ``drain`` order, with the consumer's positions by topic and partition.
 
-        If its partitions have unread offsets, the event ``drain_incomplete`` records each partition's position and end.
+        If its partitions have unread offsets, the event ``drain_incomplete`` records each partition's position and end,
+        how many offsets the consumer read since the order, and how long ago it last read any.
         """
         if self._drain is None:
             return None
@@ -226,7 +227,9 @@ class ReceiveRecorder:
             if not self._drain_progress.gives_up(self._drain, now_us, unread):
                 return None
             rows = [[*place, positions[place], end] for place, end in ends.items()]
-            self._events.emit("drain_incomplete", positions=rows)
+            progress = self._drain_progress
+            read, idle_us = progress.unread_at_start - progress.unread, now_us - progress.progress_us
+            self._events.emit("drain_incomplete", t_us=now_us, positions=rows, read=read, idle_us=idle_us)
         self._drain = None
         reached: dict[str, dict[int, int]] = {}
         for (topic, number), position in self._positions.items():
