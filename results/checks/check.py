@@ -37,6 +37,7 @@ class Check:
     """A check in ``verdict.json``; ``why`` states what was observed, ``next`` gives advice.
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
+    ``finding`` is what a reader should know although the check may have passed; ``verdict.json`` has it if it exists.
     """
 
     id: str
@@ -56,9 +57,11 @@ class Check:
     next: str | None = None
     samples: tuple[tuple[int, int], ...] = ()
     gate: bool = True
+    finding: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
+        fields = {name: value for name, value in vars(self).items() if name != "finding" or value}
+        return fields | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
 
 
 def trust_check(kind: str, name: str, why: str, advice: str | None, *, passed: bool, **values: Any) -> Check:
