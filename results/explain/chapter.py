@@ -112,7 +112,7 @@ def chapter(
             first_calm = "recovered: in the next 2 s all records succeed with normal latency"
             text = recovery(row, "") if lasting else first_calm
             moments.append(Moment(start_us + row["recovered_us"], text, name))
-        if lasting and row["before_heal"] is False:
+        if row.get("before_heal") is False:
             healed.append(name)
     if healed:
         notes.append(f"not normal before the heal: {', '.join(healed)}")

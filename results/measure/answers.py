@@ -234,7 +234,8 @@ class Search:
     """Search for a client's recovery from a fault, injected at ``at_us``, by one recovery criterion.
 
     A record that takes longer than ``limit_us`` is slow. The search ends at ``until_us``: by definition 1 the end of
-    the load, by definition 2 the next fault, if it is earlier. ``heal_us`` is the time from the inject to the heal.
+    the load, by definition 2 the next fault, if it is earlier. ``heal_us`` is the time from the inject to the heal;
+    definition 1 has none.
     """
 
     run: int
@@ -268,7 +269,7 @@ def searches(
                 if steady_us is not None:
                     reference_us = max(steady_us, STEADY_US_MIN) if lasting else steady_us
                     limit_us = int(Fraction(repr(criterion.factor)) * reference_us)  # in floats 1.1 * 3000 > 3300
-                    heal_us = scene.heal_us(criterion.fault)
+                    heal_us = scene.heal_us(criterion.fault) if lasting else None
                     found.append(Search(run, client.key, criterion, at_us, until_us, limit_us, heal_us))
     return found
 

@@ -100,7 +100,8 @@ class Recovered:
     Definition 1 is the start of the first calm period, definition 2 that of the calm that lasts until the next fault.
     ``recovered_us`` is None if the client was not normal again in the ``observed_us`` after the inject. ``n`` records
     were examined; one that took longer than ``limit_us`` was slow. The heal began ``heal_us`` after the inject (None
-    for a fault that does not last). ``slow_after`` counts the slow and failed records after the first calm.
+    for a fault that does not last, and by definition 1). ``slow_after`` counts the slow and failed records after the
+    first calm.
     """
 
     n: int

@@ -128,7 +128,7 @@ def write_report(run_dir: Path) -> Path:
             f"{client} after {fault}"
             for fault, rows in slowest
             for client, row in rows.items()
-            if row.get("before_heal") is False and row.get("definition", 1) > 1
+            if row.get("before_heal") is False
         ],
         counters=tables.counters(evidence.events, labels),
         producers={number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},

@@ -288,7 +288,7 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
             observed=result.recovered_us / 1e6,
             why=why,
             next=None if passed else LOOK,
-            finding=why if result.definition > 1 and result.before_heal is False else "",
+            finding=why if result.before_heal is False else "",
         )
     if result.observed_us >= slo.limit_us:
         return replace(check, status=Status.FAIL, why=why, next=LOOK)
