@@ -37,7 +37,8 @@ class Check:
     """A check in ``verdict.json``; ``why`` states what was observed, ``next`` gives advice.
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
-    ``explained`` are the anomalies that a cause explains, by cause.
+    ``explained`` are the anomalies that a cause explains, by cause. ``finding`` is what a reader should know although
+    the check may have passed. ``verdict.json`` has these two if they exist.
     """
 
     id: str
@@ -58,12 +59,14 @@ class Check:
     samples: tuple[tuple[int, int], ...] = ()
     gate: bool = True
     explained: tuple[Explained, ...] = ()
+    finding: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; ``explained`` only if the check has explanations."""
-        document = vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
-        del document["explained"]
-        return document | ({"explained": [vars(part) for part in self.explained]} if self.explained else {})
+        """Return the fields as plain data; ``explained`` and ``finding`` only if they are not empty."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("explained", "finding") or value}
+        if self.explained:
+            fields["explained"] = [vars(part) for part in self.explained]
+        return fields | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
 
 
 def trust_check(kind: str, name: str, why: str, advice: str | None, *, passed: bool, **values: Any) -> Check:

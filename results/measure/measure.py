@@ -22,7 +22,7 @@ from aftershock.results.checks.findings.sequences import PRINTS, deliveries, in_
 from aftershock.results.checks.witness import crossing_of, passages
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
-from aftershock.results.measure import answers, cuts, latency, recovery
+from aftershock.results.measure import answers, cuts, gaps, latency
 from aftershock.results.measure import samples as sampled
 from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
 from aftershock.results.measure.cuts import sliced
@@ -46,6 +46,7 @@ from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver
 from aftershock.results.measure.load import measure_load
 from aftershock.results.measure.names import with_names
 from aftershock.results.measure.rebalances import reads, rebalances
+from aftershock.results.measure.recovery import recoveries
 from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.samples import without
 from aftershock.results.measure.tables import Dims, LeftOut, Scene, dims, parted
@@ -226,17 +227,15 @@ class _Study:
             {key: self._distribution(run, key, histogram) for key, histogram in of_run.items()}
             for run, of_run in enumerate(histograms)
         ]
-        recovered = pool.submit(FollowUpJobs(self.dims, self.samples).recoveries, self.criteria, spread)
+        recovered = pool.submit(recoveries, self.samples, self.dims, self.criteria, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
         # slots of a millisecond are counted only if they have more than one record on average
         load_us = sum(scene.end_us for scene in self.scenes)
-        dense = self.many and self.load.rows * recovery.GAP_SLOT_US > load_us
-        gap_slot_us = recovery.GAP_SLOT_US if dense else None
+        dense = self.many and self.load.rows * gaps.GAP_SLOT_US > load_us
+        gap_slot_us = gaps.GAP_SLOT_US if dense else None
         jobs["stretches"] = pool.submit(
             lambda: by_run(
-                self._named(
-                    recovery.success_stretches(recovery.successes(self.recorded, self.dims, gap_slot_us))
-                ).to_pylist()
+                self._named(gaps.success_stretches(gaps.successes(self.recorded, self.dims, gap_slot_us))).to_pylist()
             )
         )
         # the thread that runs a job also builds it: building is half of the work
@@ -300,6 +299,7 @@ class _Study:
                 for group in groups
             },
             calms=calms,
+            recovery_definition=scene.evidence.recovery_definition,
             recoveries={
                 (criterion.fault, client): value for (criterion, client), value in calms.items() if criterion.is_default
             },

@@ -29,7 +29,7 @@ MISSING = "missing"  # status of a delivery that never happened
 _COLUMNS = (
     *("run", "op", "workload", "arm", "producer_id", "seq", "topic", "partition", "offset", "broker_id"),
     *("leader_epoch", "client_rack", "broker_rack", "intended_us", "sent_us", "done_us", "bytes", "status", "error"),
-    "attempts",
+    *("attempts", "deadline_us"),
 )
 
 
@@ -227,4 +227,4 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
         F.col("took_us").desc_nulls_first(), "intended_us", "producer_id", "seq"
     )
     ranked = after.withColumn("place", F.row_number().over(order)).where(F.col("place") <= SLOWEST_MAX)
-    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due", "timed")
+    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due", "timed", "deadline_us")

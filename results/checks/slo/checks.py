@@ -8,7 +8,8 @@ form                        judged by
 ``Measure``                 ``measured`` in ``measured.py``, per client, or per pair of arms if it compares arms
 ``Measure``, two arms with  ``_in_blocks``, block by block, as records of one stall are one event, so the band of a
 confidence                  quantile doesn't tell whether one arm is better
-``Recovery``                ``_recovered``, from inject to the first calm period, of each round and block of the fault
+``Recovery``                ``_recovered``, from inject to the calm that lasts until the next fault (docs/SLO.md), of
+                            each round and block of the fault
 ``Count``                   ``_counted``, for integrity findings, permitted or not; a record lost to two readers
                             counts twice
 ==========================  ====================================================================================
@@ -34,6 +35,7 @@ from aftershock.results.evidence.evidence import Client, Evidence, Objective
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
+from aftershock.results.text import recovery
 
 USUAL = 0.95  # confidence of the bands in the report
 
@@ -276,9 +278,12 @@ def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, cl
     if len(checks) == 1:
         return worst
     failed = sum(check.status is Status.FAIL for check in checks)
+    healed = [check for check in checks if check.finding]
+    of_all = f"{len(healed)} of {len(checks)} recoveries came only after the heal; the slowest: "
     return replace(
         worst,
         why=f"{failed or 'none'} of {len(checks)} recoveries after the fault took too long; the slowest: {worst.why}",
+        finding=of_all + max(healed, key=lambda check: check.observed or 0.0).finding if healed else "",
     )
 
 
@@ -290,20 +295,22 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
             f"{slo.needs()}), or {fault} never began"
         )
         return replace(check, why=why, next="lengthen timing.steady in the plan, or raise the rate of its load")
+    why = recovery(result.row, f" after inject{of_fault}")
+    why += " (the first calm, as recovery was defined when the run was recorded)" if result.definition == 1 else ""
     if result.recovered_us is not None:
         passed = holds(result.recovered_us, slo.op, slo.limit_us)
         return replace(
             check,
             status=Status.PASS if passed else Status.FAIL,
             observed=result.recovered_us / 1e6,
-            why=f"recovered {result.recovered_us / 1e6:.3f} s after inject{of_fault}",
+            why=why,
             next=None if passed else LOOK,
+            finding=why if result.before_heal is False else "",
         )
-    observed_s = result.observed_us / 1e6
-    why = f"not recovered within the {observed_s:.1f} s observed after inject{of_fault}"
     if result.observed_us >= slo.limit_us:
         return replace(check, status=Status.FAIL, why=why, next=LOOK)
-    return replace(check, why=f"{why}, which is less than the limit", next="lengthen timing.recovery")
+    longer = "lengthen timing.recovery, or the time until the next fault"
+    return replace(check, why=f"{why}; that is less than the limit", next=longer)
 
 
 def _unproven(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Check:

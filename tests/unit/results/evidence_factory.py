@@ -261,6 +261,7 @@ def _run() -> Row:
         "host": {"cores": 2, "memory_bytes": 24 * 2**30, "kernel": "6.1", "hostname": "host"},
         "profile": {"name": "fast"},
         "rehearse": False,
+        "recovery_definition": 2,
         "origin_ns": 0,
         "warmup": {"settled": True, "after_ms": 6000, "why": "medians stopped drifting"},
         "marks": {

@@ -15,7 +15,7 @@ import pytest
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.phases import Interval, windows_of
 from aftershock.results.measure.facts import MAX, Facts
-from aftershock.results.measure.recovery import GAP_SLOT_US
+from aftershock.results.measure.gaps import GAP_SLOT_US
 from aftershock.results.spark.tables import columns
 from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.unit.results.evidence_factory import Made
