@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import Facts, Suspect
+from aftershock.results.measure.facts import Explained, Facts, Suspect
 
 SAMPLES_MAX = 20
 
@@ -37,6 +37,7 @@ class Check:
     """A check in ``verdict.json``; ``why`` states what was observed, ``next`` gives advice.
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
+    ``explained`` are the anomalies that a cause explains, by cause.
     """
 
     id: str
@@ -56,9 +57,13 @@ class Check:
     next: str | None = None
     samples: tuple[tuple[int, int], ...] = ()
     gate: bool = True
+    explained: tuple[Explained, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
+        """Return the fields as plain data; ``explained`` only if the check has explanations."""
+        document = vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
+        del document["explained"]
+        return document | ({"explained": [vars(part) for part in self.explained]} if self.explained else {})
 
 
 def trust_check(kind: str, name: str, why: str, advice: str | None, *, passed: bool, **values: Any) -> Check:
@@ -146,7 +151,8 @@ def from_json(document: dict[str, Any]) -> Verdict:
     checks = []
     for row in document["checks"]:
         samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
-        checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples}))
+        explained = tuple(Explained(**part) for part in row.get("explained", ()))
+        checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples, "explained": explained}))
     trusted = tuple(map(str, document.get("trusted", ())))
     arms = tuple(document["arms"])
     return Verdict(document["run_id"], document["plan"], document["seed"], arms, tuple(checks), trusted)

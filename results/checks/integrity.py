@@ -1,8 +1,8 @@
-"""Integrity checks, which fail on lost or wrong records if the configuration forbids them, and else only report them.
+"""Integrity checks, which fail on lost or wrong records unless a witnessed cause explains each of them.
 
-The table of integrity rules is ``rules.py``; ``permits.py`` decides what the configuration permits. A fault may exempt
-its topics from rules (``roles.permits`` in the journal), because if the plan itself deletes records, truncates a log or
-recreates a topic, then missing, duplicate or reordered records are only reported.
+The table of integrity rules is ``rules.py``; ``explanations/`` has the causes. Anomalies that a cause explains are
+counted beside (``Check.explained``). If some are explained only by causes that the evidence can't witness, the check is
+INCONCLUSIVE and names what is missing.
 
 A record in doubt may be in the log or not, so neither its presence nor its absence fails a check. If a run did not
 finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client
@@ -17,12 +17,10 @@ from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, 
 from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers
 from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
-from aftershock.results.checks.permits import permit
 from aftershock.results.checks.rules import RULES, Event, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Facts, Finding
 
-_UNFENCED = "permitted, because no member epoch fences a commit that is still in flight on a lost connection"
 _NAMES_MAX = 3
 
 
@@ -30,15 +28,13 @@ _NAMES_MAX = 3
 class Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
-    ``permitted`` is the reason why the configuration permits the breach, None if the breach is forbidden. ``partial``
-    is True if some replicas could not be read; the check can then fail, but it can't pass.
+    ``partial`` is True if some replicas could not be read; the check can then fail, but it can't pass.
     """
 
     rule: str
     subject: str
     arm: str | None
     finding: Finding
-    permitted: str | None = None
     note: str = ""
     partial: bool = False
 
@@ -120,15 +116,8 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
             )
         if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
             continue
-        permitted = _UNFENCED if (subject, rule_name) == ("commit", "backward") else None
-        if client is None:
-            # two records at one offset of the log are permitted if they are permitted for any of its readers
-            readers = (reader for reader in evidence.clients if reader.consumes_from and rule_name == "collision")
-            permitted = next(filter(None, (permit(evidence, reader, "consume", rule_name) for reader in readers)), None)
-        elif subject != "commit":
-            permitted = permit(evidence, client, subject, rule_name)
         arm, note = client.arm if client else None, "; ".join(filter(None, notes))
-        yield Result(rule_name, name, arm, finding, permitted, note, partial=unreached > 0)
+        yield Result(rule_name, name, arm, finding, note, partial=unreached > 0)
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
@@ -141,11 +130,6 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
         if in_doubt.examined:
             texts.append(f"of {in_doubt.examined} records in doubt (no result), {in_doubt.broken} are in the log")
         return "; ".join(texts)
-    if (rule, side) == ("lost", "consume"):
-        unlogged = facts.finding("unlogged", side, key)
-        in_log = unlogged.examined - unlogged.broken
-        counts = f"{in_log} records are in the log and not delivered, and {unlogged.broken} are not in the log"
-        return counts if unlogged.examined else ""
     if (rule, side) == ("duplicate", "consume"):
         again = facts.finding("redelivered", side, key).broken
         return f"in total {again} records were delivered more than once" if again > finding.broken else ""
@@ -176,7 +160,7 @@ def _of_replicas(facts: Facts) -> Iterator[Result]:
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
-        yield Result("replica", "replicas", None, combined, None, note, partial=missing > 0)
+        yield Result("replica", "replicas", None, combined, note, partial=missing > 0)
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
@@ -197,11 +181,16 @@ def _check(evidence: Evidence, result: Result) -> Check:
         status = Status.INCONCLUSIVE
         why = f"{why}, but the run did not finish, so missing records may not have been read yet"
         advice = "run the plan again and let the run finish"
-    elif finding.broken and not result.permitted:
+    elif finding.unexplained:
         status, advice = Status.FAIL, rule.advice
+    elif finding.undecided:
+        status = Status.INCONCLUSIVE
+        missing = next(part.evidence for part in finding.explained if not part.certain)
+        advice = f"the evidence can't tell whether a cause permits this, because {missing}; {rule.advice}"
     else:
         status = Status.INCONCLUSIVE if result.partial else Status.PASS
-        why += f", {result.permitted}" if finding.broken else ""
+    if finding.explained:
+        why += f": {explained_text(finding)}"
     if result.rule == "lost" and result.partial and status is Status.INCONCLUSIVE:
         advice = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
     elif result.partial and status is Status.INCONCLUSIVE:
@@ -220,4 +209,18 @@ def _check(evidence: Evidence, result: Result) -> Check:
         why=f"{why}; {result.note}" if result.note else why,
         next=advice,
         samples=finding.samples,
+        explained=finding.explained,
     )
+
+
+def explained_text(finding: Finding) -> str:
+    """Return how many anomalies nothing explains, and the causes that explain the most of the others."""
+    texts = [f"{finding.unexplained} without an explanation"] if finding.unexplained else []
+    parts = sorted(finding.explained, key=lambda part: -part.n)
+    for part in parts[:_NAMES_MAX]:
+        verb = "explained by" if part.certain else "perhaps explained by"
+        every = part.n == finding.broken
+        texts.append(f"{'all' if every else part.n} {verb} {part.cause} ({part.evidence})")
+    if rest := sum(part.n for part in parts[_NAMES_MAX:]):
+        texts.append(f"{rest} by {len(parts) - _NAMES_MAX} further causes")
+    return ", ".join(texts)

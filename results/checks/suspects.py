@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from aftershock.results.checks.check import Check, Doubts, Status
-from aftershock.results.checks.permits import FROZEN, KILLED, worker_outages
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.outages import FROZEN, KILLED, worker_outages
 from aftershock.results.evidence.phases import RUN, Interval, merged, overlap_us, windows_of
 from aftershock.results.measure.facts import Facts, Suspect
 from aftershock.results.slo import Side

@@ -12,6 +12,7 @@ A ``Source`` gives access to the files of one run by their names in the run dire
 ``outcomes/part-0.parquet``). ``Folder`` reads a local run directory; ``results/spark/remote.py`` reads other
 filesystems.
 
+``leaders.jsonl`` holds the partitions' leaders, one ``Leadership`` per line; older versions recorded none.
 ``expectations.jsonl`` holds the objectives (SLOs) that a test added to those of the plan, one ``{"text", "at",
 "gate"}`` per line. In ``expectations.jsonl`` ``gate`` is ``verdict``, or ``report`` for an objective that has no effect
 on the run's status.
@@ -28,6 +29,7 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
+from aftershock.results.evidence.leadership import Leadership, leadership
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
@@ -234,6 +236,7 @@ class Evidence:
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
     files. ``home`` is the folder to which the results of judging are written. ``altered`` describes the files that
     differ from the manifest, and are judged nevertheless; ``unverified`` is the reason why changes can't be detected.
+    ``leaders`` is None for a run of an older version, which did not record the partitions' leaders.
     """
 
     home: Path
@@ -249,6 +252,7 @@ class Evidence:
     manifested: bool
     altered: tuple[str, ...] = ()
     unverified: str | None = None
+    leaders: tuple[Leadership, ...] | None = None
 
     @property
     def complete(self) -> bool:
@@ -271,19 +275,6 @@ class Evidence:
     def window_of(self, fault: str) -> Phase | None:
         """Return the first window of ``fault``, or None if the fault never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
-
-    def excused(self, topics: Collection[str], rule: str) -> str | None:
-        """Return the first injected fault that permits breaking an integrity rule on one of the topics, or None.
-
-        A fault that deletes records, for example, lists the integrity rules that it may break in ``roles.permits``.
-        """
-        for line in self.journal:
-            targets = line.get("targets") or {}
-            permits = (targets.get("roles") or {}).get("permits", ())
-            injected = line["state"] == "injected" and "why" not in line
-            if injected and not {*topics}.isdisjoint(targets.get("topics", ())) and rule in permits:
-                return str(line["fault"])
-        return None
 
     def arm_settings(self, client: Client) -> Mapping[str, Any]:
         """Return the settings of the client's arm as written in the plan."""
@@ -397,6 +388,12 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             )
             for table, types in columns.items()
         },
+        leaders=None
+        if not source.has(manifest.LEADERS)
+        else tuple(
+            leadership(f"{source.where(manifest.LEADERS)}:{number}", line)
+            for number, line in source.whole_lines(manifest.LEADERS)
+        ),
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,

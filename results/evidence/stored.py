@@ -50,7 +50,7 @@ def analysis_document(facts: Facts) -> Row:
             for key, spans in _sorted(facts.failures)
             for failure in spans
         ],
-        "findings": _rows(finding for _, finding in _sorted(facts.findings)),
+        "findings": [vars(finding) | {"explained": _rows(finding.explained)} for _, finding in _sorted(facts.findings)],
         "unavailable": [
             _key_fields(("side", "client", "window"), key) | {"partitions": _rows(outages)}
             for key, outages in _sorted(facts.unavailable)

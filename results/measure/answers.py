@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from aftershock.results.checks.check import SAMPLES_MAX
+from aftershock.results.checks.explanations.model import Explanation, counted
 from aftershock.results.checks.obligations.stalls import SECOND_US
 from aftershock.results.evidence.phases import RUN, Interval, overlap_us
 from aftershock.results.measure.facts import (
@@ -149,12 +151,22 @@ def longest(
     return silent | observed
 
 
-def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
-    by_key = {}
-    for row in rows:
+def findings(rows: Iterable[Any], causes: Sequence[Explanation]) -> dict[Key, Finding]:
+    """Return the findings by key; a row counts the breaches that one of ``causes`` explains, or none."""
+    by_key: dict[Key, Finding] = {}
+    # breaches that nothing explains come first, so that the samples begin with them
+    for row in sorted(rows, key=lambda row: -1 if row["explanation"] is None else row["explanation"]):
         samples = tuple((record["producer_id"], record["seq"]) for record in row["samples"] or ())
         key = row["rule"], row["side"], row["client"]
-        by_key[key] = Finding(*key, row["examined"], row["broken"], samples)
+        known = by_key.get(key, Finding(*key, 0, 0))
+        number = row["explanation"]
+        by_key[key] = replace(
+            known,
+            examined=known.examined + row["examined"],
+            broken=known.broken + row["broken"],
+            samples=(*known.samples, *samples)[:SAMPLES_MAX],
+            explained=known.explained if number is None else (*known.explained, counted(causes[number], row["broken"])),
+        )
     return by_key
 
 

@@ -103,8 +103,22 @@ class Recovered:
 
 
 @dataclass(frozen=True)
+class Explained:
+    """Number ``n`` of breaches that one cause explains; if not ``certain``, the evidence can't tell."""
+
+    cause: str
+    evidence: str
+    n: int
+    certain: bool = True
+
+
+@dataclass(frozen=True)
 class Finding:
-    """Number of a client's records that an integrity rule examined, and number of those that broke the rule."""
+    """Number of a client's records that an integrity rule examined, and number of those that broke the rule.
+
+    ``explained`` counts the broken ones that a witnessed cause permits, or that the evidence can't tell from such; the
+    ``samples`` begin with those that nothing explains.
+    """
 
     rule: str
     side: str
@@ -112,6 +126,19 @@ class Finding:
     examined: int
     broken: int
     samples: tuple[tuple[int, int], ...] = ()
+    explained: tuple[Explained, ...] = ()
+
+    @property
+    def permitted(self) -> int:
+        return sum(part.n for part in self.explained if part.certain)
+
+    @property
+    def undecided(self) -> int:
+        return sum(part.n for part in self.explained if not part.certain)
+
+    @property
+    def unexplained(self) -> int:
+        return self.broken - self.permitted - self.undecided
 
 
 @dataclass(frozen=True)

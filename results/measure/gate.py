@@ -156,7 +156,7 @@ _RECORD = ("run", "producer_id", "seq")
 _PLACE = ("topic", "partition", "offset")
 _SENT = (
     *("client", "topic", "partition", "offset", "status", "client_rack", "intended_us", "sent_us", "done_us"),
-    *("broker_rack", "broker_id", "leader_epoch", "bytes"),
+    *("broker_rack", "broker_id", "leader_epoch", "bytes", "attempts", "deadline_us"),
 )
 _DELIVERED = ("client_rack", "broker_rack", "broker_id", "leader_epoch", "partition", "offset", "bytes")
 

@@ -14,6 +14,8 @@ from functools import cached_property, reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from aftershock.results.checks.explanations.causes import explanations
+from aftershock.results.checks.explanations.model import Explanation
 from aftershock.results.checks.findings.groups import co_owned, commits, offsets, replicas, stale
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
 from aftershock.results.checks.findings.sequences import PRINTS, deliveries, in_doubt, sequences
@@ -100,14 +102,19 @@ def measure(
 
 
 def findings(
-    read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None, suspects: DataFrame | None
+    read: Tables,
+    dims: Dims,
+    blocks: DataFrame,
+    ledger: DataFrame | None,
+    suspects: DataFrame | None,
+    causes: Sequence[Sequence[Explanation]],
 ) -> DataFrame:
-    """Return, per client and integrity rule that Spark decides, the number of records examined and of breaches.
+    """Return, per client, integrity rule that Spark decides and explanation, the number of records and of breaches.
 
     The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
     ``in_doubt`` (records in doubt; broken if in the log), ``redelivered`` (delivered repeatedly), and of the lost
-    records ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). Not
-    lost but ``unreached`` are records beyond the position at which a reader gave up (event ``drain_incomplete``).
+    records ``delivered`` (not in the log, but delivered to a reader). Not lost but ``unreached`` are records beyond the
+    position at which a reader gave up (event ``drain_incomplete``).
     """
     delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
@@ -119,9 +126,13 @@ def findings(
         commits(read.log, delivered, dims),
         offsets(read, dims),
         replicas(read.replicas) if with_replicas else None,
-        *([shared(read.log)] if ledger is None else [of_ledger(ledger, dims), places(read, delivered, ledger, dims)]),
+        *(
+            [shared(read.log)]
+            if ledger is None
+            else [of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims)]
+        ),
     ]
-    return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]))
+    return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]), dims.spark, causes)
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,10 @@ class _Study:
         return self.dims.scenes
 
     @cached_property
+    def causes(self) -> list[tuple[Explanation, ...]]:
+        return [explanations(scene.evidence) for scene in self.scenes]
+
+    @cached_property
     def criteria(self) -> list[list[RecoveryCriterion]]:
         return [criteria_of(scene, request) for scene, request in zip(self.scenes, self.requests, strict=True)]
 
@@ -190,7 +205,7 @@ class _Study:
         stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
         jobs = early | {
             "findings": pool.submit(
-                _rows, lambda: findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects)
+                _rows, lambda: findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects, self.causes)
             )
         }
         silver = counted.result()
@@ -249,7 +264,7 @@ class _Study:
         return Facts(
             distributions=distributions,
             longest=answers.longest(rows["stretches"], stalled, scene, distributions),
-            findings=answers.findings(rows["findings"]),
+            findings=answers.findings(rows["findings"], self.causes[run]),
             crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
             produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())},
             host=next((Host(*[row[field.name] for field in fields(Host)]) for row in rows["host"]), Host()),

@@ -32,8 +32,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from aftershock.results.checks.permits import FROZEN, KILLED, client_outages, lossy
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.outages import FROZEN, KILLED, client_outages
 from aftershock.results.evidence.phases import RUN, Interval, Windows, merged, windows_of
 from aftershock.results.spark.tables import small
 
@@ -198,7 +198,7 @@ class Dims:
     counted_slots        the same, with the segment for which latencies are counted (``Scene.counted_as``)
     segment_windows      ``run segment window start_us end_us``, the interval of the window around the segment
     readers              ``run client workload arm topics from_us rack``, must get records intended since from_us
-    producers            ``run producer_id client lossy readers``; ``readers`` is their number, null without topics
+    producers            ``run producer_id client readers``; ``readers`` is their number, null without topics
     audiences            ``run producer_id client``, the readers of at least one topic of the producer
     left_out             ``run op workload arm segment earlier_us inside start_us``, suspect time before a segment
     excused              ``run op workload arm kind segment``, samples that do not measure the client
@@ -256,9 +256,8 @@ class Dims:
             for number, key in scene.evidence.producers.items():
                 client = clients.get(key)
                 readers = sum(reader.reads_from(client) for reader in scene.readers) if client else 0
-                may_lose = client is not None and lossy(scene.evidence, client)
-                rows.append((run, number, key, may_lose, readers if client and client.produces_to else None))
-        return self.table(rows, "run int, producer_id int, client string, lossy boolean, readers int")
+                rows.append((run, number, key, readers if client and client.produces_to else None))
+        return self.table(rows, "run int, producer_id int, client string, readers int")
 
     @cached_property
     def audiences(self) -> DataFrame:

@@ -108,6 +108,7 @@ def write_report(run_dir: Path) -> Path:
         environment=tables.environment(evidence),
         older=older_version_note(evidence.home, ", ".join(lacking)) if lacking else None,
         groups=[(kind, checks, _most_urgent(checks)) for kind, checks in groups.items() if checks],
+        explained=text.explained(verdict)[:ROWS_MAX],
         integrity=integrity,
         integrity_shown=_most_urgent(integrity),
         rows_max=ROWS_MAX,

@@ -153,12 +153,32 @@ def good_run() -> Run:
     frames = {name: pd.DataFrame(getattr(made, name)) for name in ("produce", "consume", "log", "metrics")}
     for name in ("produce", "consume"):
         frames[name] = frames[name].assign(client="reference", **_led(frames[name]))
+    epochs = frames["produce"][["producer_id", "seq", "leader_epoch"]]
+    frames["log"] = frames["log"].drop(columns="leader_epoch").merge(epochs, on=["producer_id", "seq"], how="left")
     late = frames["produce"]["intended_us"].between(26 * S, 29 * S) & (frames["produce"]["partition"] % 3 == 0)
     frames["produce"]["attempts"] = np.where(late, 2, 1)
     frames["consume"]["high_watermark"] = frames["consume"]["offset"] + MARGIN
     tables = {name: "outcomes" if name in ("produce", "consume") else name for name in frames}
     whole = {name: typed(tables[name], rows) for name, rows in frames.items()}
     return Run(documents, whole | {name: typed(name, pd.DataFrame()) for name in SELDOM})
+
+
+@cache
+def led_run() -> Run:
+    """Return the good run with its history of leaders."""
+    run = good_run().copy("led")
+    starts = run.frames["produce"].groupby(["partition", "leader_epoch"])["offset"].min()
+    lines = []
+    for (partition, epoch), start in starts.items():
+        first_us = 36 * S if epoch > EPOCH + (partition % 3 == 0) else 26 * S
+        bounds = {"after_us": 0, "by_us": 0} if epoch == EPOCH else {"after_us": first_us, "by_us": first_us + S}
+        place = {"topic": "orders", "topic_id": "t1", "partition": int(partition), "epoch": int(epoch)}
+        elected = {"leader": 1 + int(partition + epoch) % 3, "isr": [1, 2, 3], "unclean": False}
+        lines.append(
+            place | elected | {"start_offset": int(start), **bounds, "sources": ["controller"], "checkpoints": {}}
+        )
+    run.files["leaders.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    return run
 
 
 def _thinned(rows: list[Row]) -> list[Row]:
