@@ -33,8 +33,8 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.ownership import Place, Tenure, group_of, tenures
 from aftershock.results.checks.findings.sequences import deliveries
-from aftershock.results.checks.permits import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.phases import Interval
 from aftershock.results.measure.facts import Change, OwnerlessWait, Rebalance, Stall
 from aftershock.results.measure.tables import Dims

@@ -30,15 +30,16 @@ LOST = """
         select (producer_id, seq) from log where seq is not null
     )
     union all
-    select reader.who from outcomes as sent
-    join log using (producer_id, seq) join subscriptions as reader on reader.topic = log.topic
-    left join reach on (reach.who, reach.topic, reach.partition) = (reader.who, log.topic, log.partition)
-    where sent.op = 'produce' and sent.status = 'ok'
-    and (not from_latest or intended_us >= (select min(start_us) from spans where window_name = 'run'))
-    and (reach.stop is null or log."offset" < reach.stop)
-    and not exists (
-        select 1 from firsts
-        where (firsts.who, firsts.producer_id, firsts.seq) = (reader.who, sent.producer_id, sent.seq)
+    select who from (
+        select distinct reader.who, sent.producer_id, sent.seq from outcomes as sent
+        join log using (producer_id, seq) join subscriptions as reader on reader.topic = log.topic
+        left join reach on (reach.who, reach.topic, reach.partition) = (reader.who, log.topic, log.partition)
+        where sent.op = 'produce' and (reach.stop is null or log."offset" < reach.stop)
+        and (not from_latest or intended_us >= (select min(start_us) from spans where window_name = 'run'))
+        and not exists (
+            select 1 from firsts
+            where (firsts.who, firsts.producer_id, firsts.seq) = (reader.who, sent.producer_id, sent.seq)
+        )
     )
 """
 DUPLICATE = """
@@ -73,13 +74,13 @@ ORDER = """
     ) where late
 """
 PHANTOM = """
-    select producers.who from log join producers using (producer_id)
-    left join outcomes as sent on sent.op = 'produce' and (sent.producer_id, sent.seq) = (log.producer_id, log.seq)
-    where log.seq is not null and (sent.seq is null or sent.status = 'failed')
+    with sent as (select who, producer_id, seq, status from outcomes where op = 'produce')
+    select distinct who || ' ' || seq as record, who from log join sent using (producer_id, seq) where status = 'failed'
     union all
-    select got.who from firsts as got
-    left join outcomes as sent on sent.op = 'produce' and (sent.producer_id, sent.seq) = (got.producer_id, got.seq)
-    where got.seq is not null and (sent.seq is null or sent.status = 'failed')
+    select null, null from log left join sent using (producer_id, seq) where log.seq is not null and status is null
+    union all
+    select null, got.who from outcomes as got left join sent using (producer_id, seq)
+    where got.op = 'consume' and got.seq is not null and sent.status is null
 """
 RULES = {"lost": LOST, "duplicate": DUPLICATE, "order": ORDER, "phantom": PHANTOM}
 
@@ -90,6 +91,7 @@ def prepare(run: Run) -> None:
 
 def figures(run: Run, asked: Asked) -> Figures:
     """Return the count of each client, and of all arms."""
+    # what the log has of unknown records belongs to no client
     found = dict(run.rows(f"select who, count(*) from ({RULES[asked.metric]}) group by all"))  # noqa: S608
     clients = {who for (who,) in run.rows("select distinct who from outcomes")}
     of_all = {ALL_ARMS: [Figure(Fraction(sum(found.values())))]}

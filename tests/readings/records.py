@@ -24,7 +24,7 @@ SAMPLES = """
     left join firsts as first on (first.who, first.producer_id, first.seq) = (reader.who, sent.producer_id, sent.seq)
     left join reach on (reach.who, reach.topic, reach.partition) = (reader.who, sent.topic, sent.partition)
     where sent.op = 'produce' and sent.status = 'ok'
-    and (sent."offset" is null or sent."offset" >= coalesce(reach.start, 0))
+    and (not from_latest or sent.intended_us >= (select min(start_us) from spans where window_name = 'run'))
     and (first.done_us is not null or sent."offset" is null or reach.stop is null or sent."offset" < reach.stop)
 """
 FIRSTS = """
@@ -32,13 +32,10 @@ FIRSTS = """
     select distinct on (who, producer_id, seq) * from outcomes where op = 'consume'
     order by who, producer_id, seq, done_us
 """
-# A reader from the latest offset owes what follows its first position; one that gave up, what precedes its last.
+# The positions at which readers gave up.
 REACH = """
     create table reach as
-    select who, topic, partition,
-           min(value) filter (event = 'position_found' and from_latest) as start,
-           max(value) filter (event = 'drain_incomplete') as stop
-    from events join subscriptions using (who, topic) group by all
+    select who, topic, partition, max(value) as stop from events where event = 'drain_incomplete' group by all
 """
 SUBJECTS = {
     "rack": "broker_rack",
