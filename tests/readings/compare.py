@@ -18,7 +18,7 @@ OF_PRODUCERS = ("rack", "partition", "broker", "producer", "epoch")
 OF_READERS = ("rack", "partition", "broker", "producer")
 OF_COMMITTERS = ("rack", "broker")
 OF_GROUPS = ("rebalance.count", "rebalance.duration", "consume.unowned", "consume.stopped", "assignment.skew")
-WITH_SUBJECTS = ("run", "steady", "fault")
+WITH_SUBJECTS = ("run", "fault")
 """Windows that are also read by subject; those of single faults are read as a whole."""
 
 SCALES = {"ms": 1_000, "s": 1_000_000, "%": 100}

@@ -1,8 +1,4 @@
-"""Second readings of the integrity counts that records and their order decide: lost, duplicate, order, phantom.
-
-Clients that commit offsets are left out of ``lost``, because commits may be lost too. So is what a table does not say:
-evidence without ``log/`` has no counts.
-"""
+"""Second readings of the integrity counts that records and their order decide: lost, duplicate, order, phantom."""
 
 from fractions import Fraction
 
@@ -40,6 +36,12 @@ LOST = """
             select 1 from firsts
             where (firsts.who, firsts.producer_id, firsts.seq) = (reader.who, sent.producer_id, sent.seq)
         )
+    )
+    union all
+    select who from outcomes as sent where op = 'commit' and status = 'ok' and not exists (
+        select 1 from offsets as entry
+        where (entry."group", entry.topic, entry.topic_partition) = (sent."group", sent.topic, sent.partition)
+        and committed >= sent."offset"
     )
 """
 DUPLICATE = """

@@ -24,6 +24,7 @@ OUTCOMES = {
 LOG = {"topic": "varchar", "topic_id": "varchar", "partition": "integer", "offset": "bigint", "producer_id": "integer"}
 LOG |= {"seq": "bigint", "error": "varchar"}
 
+OFFSETS = {"group": "varchar", "topic": "varchar", "topic_partition": "integer", "committed": "bigint"}
 EVENTS = {"line": pa.int64(), "t_us": pa.int64(), "who": pa.string(), "worker": pa.string(), "event": pa.string()}
 EVENTS |= {"topic": pa.string(), "partition": pa.int32(), "value": pa.int64()}
 
@@ -33,7 +34,8 @@ class Run:
     """A run directory, with its tables in DuckDB.
 
     ======================  =====================================================================================
-    ``outcomes``, ``log``   as ``docs/SPARK.md`` lists them; ``outcomes`` also has ``who``
+    ``outcomes``            as ``docs/SPARK.md`` lists it, and ``who``
+    ``log``, ``offsets``    as ``docs/SPARK.md`` lists them
     ``spans``               ``window_name start_us end_us``, the disjoint spans of each window
     ``subscriptions``       ``who topic members from_latest``
     ``producers``           ``who producer_id topic``
@@ -76,7 +78,7 @@ class Run:
 def load(home: Path) -> Run:
     """Read the run directory ``home``."""
     run = Run(home, duckdb.connect())
-    for table, columns in (("outcomes", OUTCOMES), ("log", LOG)):
+    for table, columns in (("outcomes", OUTCOMES), ("log", LOG), ("offsets", OFFSETS)):
         _create_parquet_table(run, table, columns)
     run.db.execute("alter table outcomes add column who varchar")
     run.db.execute("update outcomes set who = workload || '/' || arm")

@@ -26,7 +26,7 @@ COMMITS = ROOT / "tests/data/evidence/commits"
 @pytest.mark.spark
 def test_a_run_with_groups_and_one_with_commits(spark: "SparkSession", tmp_path: Path) -> None:
     """Every metric of the time after warm-up, and the counts of lost, duplicate, late and unknown records."""
-    found = list(compare(spark, unpacked([MEMBERS, COMMITS], tmp_path), ["run"]))
+    found = list(compare(spark, unpacked([MEMBERS, COMMITS], tmp_path), ["run"], subjects=False))
     assert [] == [str(one) for one in found if not one.equal]
     families = {one.judged.asked.family for one in found if one.judged.check.observed is not None}
     assert {"consume.unowned", "rebalance.duration", "commit.success", "produce.gap", "consume.lag", "lost"} <= families
@@ -34,7 +34,7 @@ def test_a_run_with_groups_and_one_with_commits(spark: "SparkSession", tmp_path:
 
 @pytest.mark.spark
 def test_a_run_with_defects(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
-    """The run has lost, duplicated, foreign, failed and doubtful records."""
+    """The run has lost, duplicated, foreign, failed and doubtful records; its figures are also read by subject."""
     spoiled = made.copy()
     del spoiled.consume[1000:1003]
     spoiled.consume += [dict(row) for row in spoiled.consume[2000:2005]]
@@ -47,7 +47,7 @@ def test_a_run_with_defects(spark: "SparkSession", made: Made, tmp_path: Path) -
     for row in spoiled.produce[2000:2100]:
         row.update(status="failed", error="REQUEST_TIMED_OUT")
     home = spoiled.write(tmp_path / "run")
-    found = list(compare(spark, {"run": home}, ["run", "steady", "fault"]))
+    found = list(compare(spark, {"run": home}, ["run", "fault"]))
     assert [] == [str(one) for one in found if not one.equal]
 
 
