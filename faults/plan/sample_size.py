@@ -24,7 +24,7 @@ from aftershock.faults.plan.workloads import Timing
 from aftershock.faults.timeline.expand import length_ms, window_ms
 from aftershock.results.slo import EachWord, Measure, Recovery, Side, Slo, SloSyntaxError
 
-BLOCKS_MIN, BLOCKS_ADVISED = 6, 8  # fewer pairs can't be told from chance at 1 in 20 (results/compare/comparison.py)
+BLOCKS_MIN, BLOCKS_ADVISED = 6, 12  # fewer pairs can't be told from chance at 1 in 20 (results/compare/comparison.py)
 
 
 def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | None]:

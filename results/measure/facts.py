@@ -142,6 +142,34 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class MissingRows:
+    """Number ``n`` of records to a topic that have no row, intended after one time and before another."""
+
+    topic: str
+    n: int
+    after_us: int
+    before_us: int
+
+
+@dataclass(frozen=True)
+class SentRows:
+    """Rows of the records or commits that one process sent, compared with its schedule; see measure/load.
+
+    ``expected`` is the number of records that were due in the load, None if it can't be known, and ``rows`` the number
+    of these that have a row. ``missing`` lists the longest spans without rows. ``contradictions`` say what can't be
+    true of any load.
+    """
+
+    side: str
+    client: str
+    worker: str
+    expected: int | None
+    rows: int
+    missing: tuple[MissingRows, ...] = ()
+    contradictions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ProxyTraffic:
     """Bytes that clients sent through the proxies of a fault, from ``n`` samples of the proxies' counters."""
 
@@ -359,8 +387,9 @@ class Facts:
     =============================================  ==========================================================
 
     The field ``spectra`` holds the points (quantile, latency) of latency plots. ``backwards`` counts records that ended
-    before they were sent or intended, and phases that end before they start, because the clock went backwards. In a
-    second measurement, ``left_out`` holds the suspect times that it leaves out, by (side, client).
+    before they were sent or intended, and phases that end before they start, because the clock went backwards. The
+    field ``load`` compares the rows of each process with its schedule. In a second measurement, ``left_out`` holds the
+    suspect times that it leaves out, by (side, client).
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -386,6 +415,7 @@ class Facts:
     rebalances: Mapping[str, tuple[Rebalance, ...]] = field(default_factory=dict)
     unowned: Mapping[str, tuple[OwnerlessWait, ...]] = field(default_factory=dict)
     backwards: int = 0
+    load: tuple[SentRows, ...] = ()
     left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:

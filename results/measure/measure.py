@@ -38,10 +38,12 @@ from aftershock.results.measure.facts import (
     RackFlow,
     Recovered,
     RecoveryCriterion,
+    SentRows,
 )
 from aftershock.results.measure.gate import Gate, open_gate
 from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
+from aftershock.results.measure.load import measure_load
 from aftershock.results.measure.names import with_names
 from aftershock.results.measure.rebalances import ownerless_waits, reads, rebalances, waits_of
 from aftershock.results.measure.samples import samples as samples_of
@@ -95,9 +97,11 @@ def measure(
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         prints = lanes.result()
         suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
+        sent = pool.submit(measure_load, read, small, gate.sent)
         recorded = samples_of(read, small, gate.blocks, gate.ledger)
         samples = without(recorded, small) if left_out else recorded
-        facts = _Study(read, small, in_order, gate, suspects, recorded, samples, pool).facts(early, lags, keep)
+        study = _Study(read, small, in_order, gate, suspects, recorded, samples, pool)
+        facts = study.facts(early, lags, sent, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
 
@@ -146,6 +150,7 @@ class _Results:
     rows: Mapping[str, Answers]
     calms: Sequence[Mapping[tuple[RecoveryCriterion, str], Recovered]]
     lags: Sequence[Lags]
+    sent: Sequence[tuple[SentRows, ...]]
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,13 @@ class _Study:
         """True if there are too many records to collect their latencies; Spark then first counts them in groups."""
         return self.load.long
 
-    def facts(self, early: dict[str, Future[Answers]], lags: Future[list[Lags]], keep: Keep | None) -> list[Facts]:
+    def facts(
+        self,
+        early: dict[str, Future[Answers]],
+        lags: Future[list[Lags]],
+        sent: Future[list[tuple[SentRows, ...]]],
+        keep: Keep | None,
+    ) -> list[Facts]:
         pool, gate = self.pool, self.gate
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
@@ -247,6 +258,7 @@ class _Study:
             rows={name: job.result() for name, job in jobs.items()} | stalled.result(),
             calms=recovered.result(),
             lags=lags.result(),
+            sent=sent.result(),
         )
         return [self._facts_of(run, results) for run in range(len(self.scenes))]
 
@@ -277,6 +289,7 @@ class _Study:
             unavailable=answers.unavailable(stalled, distributions),
             perf=answers.perf(histograms, rows["stretches"], scene),
             backwards=answers.backwards(histograms, scene),
+            load=results.sent[run],
             bins=results.bins[run],
             racks=results.racks[run],
             lag={key: _trusted(seconds, scene, key) for key, seconds in lags.clients.items()},

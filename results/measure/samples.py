@@ -18,7 +18,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import with_unreached
+from aftershock.results.checks.findings.records import undeliverable, with_unreached
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.gate import acked, cleared
 from aftershock.results.measure.tables import SLOT_US, Dims
@@ -54,7 +54,9 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
     due = acked() & F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
     own = F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader")), F.lit(0))
-    delivered = records.withColumns({"due": F.coalesce(due, F.lit(False)), "delivery": own})
+    delivered = records.withColumn("delivery", own)
+    due = due & ~undeliverable(dims, F.col("delivery").isNull())
+    delivered = delivered.withColumn("due", F.coalesce(due, F.lit(False)))
     of_ledger = (
         with_unreached(delivered, dims, F.col("delivery").isNull())
         .withColumn("timed", F.col("due") & ~F.col("unreached"))

@@ -55,7 +55,8 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
                     windows = (None,)
                 sides = [slo.of.about.side] if isinstance(slo, Measure) else [slo.side]
                 lanes = [(side, client) for side in sides for client in clients]
-                check = settled(check, judge_again, evidence, doubts, lanes, windows)
+                latency = isinstance(slo, Recovery) or (slo.of.about.has_aggregate and slo.of.about.unit == "time")
+                check = settled(check, judge_again, evidence, doubts, lanes, windows, of_latency=latency)
             if objective.advice and check.status is Status.FAIL:
                 check = replace(check, next=objective.advice)
             count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1
@@ -120,7 +121,8 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple
             check = measured(evidence, facts, own, slo, (client, client))
         else:
             check = _recovered(evidence, facts, own, slo, client)
-        checks.append((_unreached(facts, _unacknowledged(check, slo, client), slo, client), (client,)))
+        check = _unacknowledged(_undeliverable(facts, check, slo, client), slo, client)
+        checks.append((_unreached(facts, check, slo, client), (client,)))
     return checks
 
 
@@ -135,11 +137,22 @@ def _unacknowledged(check: Check, slo: Measure | Recovery, *clients: Client) -> 
     return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
+def _sources(slo: Measure | Recovery) -> list[str]:
+    return [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
+
+
+def _undeliverable(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
+    """Add to a check of ``consume.latency`` how many records nobody can deliver, because no log has them."""
+    n = sum(facts.finding("undeliverable", "consume", client.key).examined for client in clients)
+    if "consume.latency" not in _sources(slo) or not n:
+        return check
+    return replace(check, why=f"{check.why}; {n} acknowledged records are in no log and not counted here")
+
+
 def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
     """Make a PASS INCONCLUSIVE if a consumer whose latency is judged stopped reading before some records."""
-    sources = [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
     n = sum(facts.finding("unreached", "consume", client.key).examined for client in clients)
-    if check.status is not Status.PASS or "consume.latency" not in sources or not n:
+    if check.status is not Status.PASS or "consume.latency" not in _sources(slo) or not n:
         return check
     why = f"{n} further records were not judged, because the consumer stopped reading before them; {check.why}"
     return replace(
@@ -159,7 +172,8 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
             check = measured(evidence, facts, own, slo, pair)
         else:
             check = _in_blocks(facts, own, slo, pair)
-        checks.append((_unreached(facts, _unacknowledged(check, slo, *pair), slo, *pair), pair))
+        check = _unacknowledged(_undeliverable(facts, check, slo, *pair), slo, *pair)
+        checks.append((_unreached(facts, check, slo, *pair), pair))
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"
@@ -213,7 +227,10 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
 
 def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
     """Judge an SLO on the number of lost or wrong records, of the named arm, or of all arms and their log."""
-    results = results_of(evidence, facts, slo.rule, slo.arms)
+    every = results_of(evidence, facts, slo.rule, slo.arms)
+    results = [result for result in every if result.judged]
+    without = [result for result in every if not result.judged]
+    unjudged = "; ".join(f"{result.subject} was not judged: it needs {result.note}" for result in without)
     findings = [result.finding for result in results]
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     check = replace(
@@ -226,9 +243,8 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
-        return replace(
-            check, why="no record was observed", next="add to the plan traffic that the counting SLO applies to"
-        )
+        nothing = unjudged or "no record was observed"
+        return replace(check, why=nothing, next="add to the plan traffic that the counting SLO applies to")
     passed = holds(count, slo.op, slo.limit)
     # before the run has finished, missing records may not have been read yet
     unfinished = slo.rule == "lost" and not evidence.complete
@@ -239,6 +255,7 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         status, names = Status.INCONCLUSIVE, ", ".join(sorted({result.subject for result in doubtful}))
         why = f"{why}; not all was observed of {names}"
         advice = f"fix the cause shown in check `integrity/{slo.rule}`"
+    why = f"{why}; {unjudged}" if unjudged else why
     return replace(check, status=status, observed=float(count), why=why, next=advice)
 
 

@@ -93,7 +93,7 @@ def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS, 
     log = _log(produce)
     return Made(
         run=_run(),
-        timeline=_timeline(slos),
+        timeline=_timeline(slos, rate),
         phases=_phases(),
         journal=_journal(),
         events=[_assigned(arm) for arm in ARMS],
@@ -280,9 +280,9 @@ def _run() -> Row:
     }
 
 
-def _timeline(slos: tuple[str, ...]) -> Row:
+def _timeline(slos: tuple[str, ...], rate: int) -> Row:
     arms = {arm: {"client": "confluent", "settings": {}, "client_rack": None} for arm in ARMS}
-    produce = {"topic": "orders", "rate_per_s": 60.0, "acks": "all", "idempotence": True, "rack": "a"}
+    produce = {"topic": "orders", "rate_per_s": float(rate), "acks": "all", "idempotence": True, "rack": "a"}
     consume = {"topic": "orders", "group": None, "from": "earliest", "rack": "b"}
     return {
         "schema_version": 1,

@@ -208,7 +208,7 @@ def test_arms_are_compared_with_confidence_by_blocks() -> None:
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
     slo = "p95(one) <= 0.7 * p95(two) of produce.latency in fault with 95% confidence"
     (problem,) = problems_of(slo, frame=two)
-    assert "needs 6 blocks (repetitions of the plan's faults), and the plan has 1: set `blocks: 8`" in problem
+    assert "needs 6 blocks (repetitions of the plan's faults), and the plan has 1: set `blocks: 12`" in problem
     assert problems_of(slo, frame=two.replace("faults:", "blocks: 6\nfaults:")) == []
     assert problems_of(slo.removesuffix(" with 95% confidence"), frame=two) == []
 
