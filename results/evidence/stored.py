@@ -68,6 +68,7 @@ def analysis_document(facts: Facts) -> Row:
             }
             for client, rebalances in _sorted(facts.rebalances)
         ],
+        "unowned": [{"client": client, "waits": _rows(waits)} for client, waits in _sorted(facts.unowned)],
         "cuts": [
             vars(cut)
             | {

@@ -382,6 +382,19 @@ class Rebalance:
 
 
 @dataclass(frozen=True)
+class OwnerlessWait:
+    """Time in which records of a partition waited while it lacked a delivering owner; see ``measure/rebalances.py``.
+
+    ``lacking_us`` is the first moment of the wait at which the partition had no delivering owner, or changed hands.
+    """
+
+    place: tuple[str, int]
+    start_us: int
+    end_us: int
+    lacking_us: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All measurements of a run.
 
@@ -395,7 +408,7 @@ class Facts:
     ``unavailable``                                by (side, client, window), for windows with records due
     ``slowest``                                    by (op, client)
     ``member_lag`` (if requested)                  by (client, process), or (client, ``NO_OWNER``)
-    ``lag``, ``perf``, ``rebalances``              by client
+    ``lag``, ``perf``, ``rebalances``, ``unowned`` by client
     ``crossed`` (traffic through proxies)          by fault
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
@@ -429,6 +442,7 @@ class Facts:
     member_lag: Mapping[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
     rebalances: Mapping[str, tuple[Rebalance, ...]] = field(default_factory=dict)
+    unowned: Mapping[str, tuple[OwnerlessWait, ...]] = field(default_factory=dict)
     backwards: int = 0
     load: tuple[SentRows, ...] = ()
     left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)

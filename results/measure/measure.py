@@ -45,7 +45,7 @@ from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
 from aftershock.results.measure.load import measure_load
 from aftershock.results.measure.names import with_names
-from aftershock.results.measure.rebalances import reads, rebalances
+from aftershock.results.measure.rebalances import ownerless_waits, reads, rebalances, waits_of
 from aftershock.results.measure.recovery import recoveries
 from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.samples import without
@@ -267,7 +267,11 @@ class _Study:
         distributions, histograms, lags = results.distributions[run], results.histograms[run], results.lags[run]
         stalls, calms = answers.stalls(rows["stalls"]), results.calms[run]
         stalled = answers.stalled_in(stalls, scene)
-        groups = [client for client in scene.readers if client.members > 1]
+        group_rows = [
+            (client, [row for row in rows["reads"] if row["client"] == client.key])
+            for client in scene.readers
+            if client.members > 1
+        ]
         return Facts(
             distributions=distributions,
             longest=answers.longest(rows["stretches"], stalled, scene, distributions),
@@ -292,11 +296,10 @@ class _Study:
                 (key, member): _trusted(seconds, scene, key) for (key, member), seconds in lags.members.items()
             },
             left_out=scene.left_out,
-            rebalances={
-                group.key: rebalances(
-                    scene.evidence, group, [row for row in rows["reads"] if row["client"] == group.key]
-                )
-                for group in groups
+            rebalances={group.key: rebalances(scene.evidence, group, of_group) for group, of_group in group_rows},
+            unowned={
+                group.key: ownerless_waits(scene.evidence, group, waits_of(group, of_group, stalls))
+                for group, of_group in group_rows
             },
             calms=calms,
             recovery_definition=scene.evidence.recovery_definition,
