@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants judge-mutants clean bootstrap
+.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants judge-mutants readings clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -76,6 +76,10 @@ mutants: bootstrap
 judge-mutants: bootstrap
 	$(BIN)/python -m aftershock.tests.judge_mutants run --plants $(or $(PLANTS),6000) --minutes $(or $(MINUTES),60); code=$$?; \
 	  [ $$code -le 1 ] || exit $$code; $(MAKE) docs; exit $$code
+
+# recounts every SLO figure of the stored runs with DuckDB, and writes the table into the docs
+readings: bootstrap
+	$(BIN)/python -m aftershock.tests.readings --docs docs/SLO.md
 
 # the tables of sick machines in the docs, from what `aftershock run grey-failures` and `lost-hosts` have left under runs/
 machines: bootstrap
