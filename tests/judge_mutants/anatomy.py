@@ -17,6 +17,14 @@ DESTRUCTIVE = (
     *("delete_group_offsets", "config"),
 )
 """Kinds of faults that can remove what all replicas in sync had; ``config`` may shorten the retention."""
+_RETRIES = (
+    "node_disconnected",
+    "request_timed_out",
+    "batch_retried",
+    "client_error",
+    "epoch_bumped",
+    "metadata_refreshed",
+)
 RECORD = ["topic", "partition", "offset"]
 
 
@@ -186,6 +194,20 @@ class Anatomy:
     def quiet_until_us(self) -> int:
         """The start of the first fault: nothing that happens before it can be caused by a fault."""
         return min((fault.start_us for fault in self.faults), default=self.load_end_us)
+
+    def undisturbed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the records that were answered within a second before the first fault, far from any sign of a retry.
+
+        A sign is an event of the producer about a lost connection or a late answer, from two seconds before the record
+        was sent to two seconds after it was answered.
+        """
+        early = (rows["done_us"] < self.quiet_until_us - 2 * S) & (rows["done_us"] - rows["sent_us"] < S)
+        for event in self.events:
+            if event["event"] in _RETRIES and event.get("op") in ("produce", None):
+                since = event.get("since_us", event["t_us"])
+                mine = rows["arm"] == event.get("arm")
+                early &= ~(mine & (rows["sent_us"] < event["t_us"] + 2 * S) & (rows["done_us"] > since - 2 * S))
+        return rows[early.to_numpy(bool, na_value=False)]
 
     def calm(self, settle_us: int, least_us: int) -> list[tuple[int, int]]:
         """Return the spans of the load of ``least_us`` or more with no fault active or healed ``settle_us`` ago."""

@@ -137,6 +137,13 @@ def epoch_history_not_kept(run: Anatomy, draft: Draft, dice: Random) -> Plant | 
     return Plant("leaders.jsonl, log", unknown=True)
 
 
+@kind("harmless", "no client says what it reports")
+def reports_not_told(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
+    del run, dice
+    told = draft.document("run.json").pop("reports", None)
+    return Plant("run.json", unknown=True) if told else None
+
+
 @kind("harmless", "replicas were not compared")
 def replicas_not_read(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     del run, dice

@@ -6,22 +6,18 @@ import pandas as pd
 
 from aftershock.results.evidence.evidence import Client
 from aftershock.tests.judge_mutants import edits
-from aftershock.tests.judge_mutants.anatomy import Anatomy, S
+from aftershock.tests.judge_mutants.anatomy import Anatomy
 from aftershock.tests.judge_mutants.draft import Draft
 from aftershock.tests.judge_mutants.kinds import Plant, kind
 
 _IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
 
 
-def _swap(run: Anatomy, draft: Draft, dice: Random, clients: list[Client], status: str, before_us: int) -> Plant | None:
+def _swap(run: Anatomy, draft: Draft, dice: Random, rows: pd.DataFrame, status: str) -> Plant | None:
     """Let two records of one producer change places in the log; acknowledgements and deliveries agree with the log.
 
-    The records were sent at least 20 ms apart, so that one batch can't have held them, and before ``before_us``.
+    The records were sent at least 20 ms apart, so that one batch can't have held them.
     """
-    if not clients:
-        return None
-    rows = run.records_of(dice.choice(clients))
-    rows = rows[(rows["done_us"] < before_us).to_numpy(bool, na_value=False)]
     if rows.empty:
         return None
     one = rows.iloc[dice.randrange(len(rows))]
@@ -54,6 +50,11 @@ def _swap(run: Anatomy, draft: Draft, dice: Random, clients: list[Client], statu
     return Plant(place, ("integrity/order",), str(one["arm"]), "produce", status, touched=run.touched(topic))
 
 
+def _records(run: Anatomy, dice: Random, clients: list[Client]) -> pd.DataFrame:
+    """Return the records of a random client; none if there is no client."""
+    return run.records_of(dice.choice(clients)) if clients else run.records.iloc[:0]
+
+
 def _one_in_flight(run: Anatomy, client: Client) -> bool:
     return any(str(run.settings(client).get(name)) == "1" for name in _IN_FLIGHT)
 
@@ -61,19 +62,20 @@ def _one_in_flight(run: Anatomy, client: Client) -> bool:
 @kind("order", "two records of an idempotent producer changed places in the log")
 def order_of_an_idempotent_producer(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     clients = [client for client in run.producers if client.idempotent]
-    return _swap(run, draft, dice, clients, "FAIL", run.load_end_us)
+    return _swap(run, draft, dice, _records(run, dice, clients), "FAIL")
 
 
 @kind("order", "two records of a producer with one request in flight changed places in the log")
 def order_with_one_request_in_flight(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     clients = [client for client in run.producers if not client.idempotent and _one_in_flight(run, client)]
-    return _swap(run, draft, dice, clients, "FAIL", run.load_end_us)
+    return _swap(run, draft, dice, _records(run, dice, clients), "FAIL")
 
 
 @kind("order", "two records of a producer without idempotence changed places, and no second attempt was possible")
 def order_without_a_second_attempt(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     clients = [client for client in run.producers if not client.idempotent]
-    return _swap(run, draft, dice, clients, "FAIL" if run.traceable else "INCONCLUSIVE", run.quiet_until_us - 2 * S)
+    rows = run.undisturbed(_records(run, dice, clients))
+    return _swap(run, draft, dice, rows, "FAIL" if run.traceable else "INCONCLUSIVE")
 
 
 @kind("order", "two deliveries of a partition changed places in time")

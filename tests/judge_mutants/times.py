@@ -152,6 +152,32 @@ def recovery_over_the_limit(run: Anatomy, draft: Draft, dice: Random) -> Plant |
     return None
 
 
+@kind("times", "a client is normal again after a fault, and slow once more before the next fault")
+def recovery_that_does_not_last(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
+    """Delay every record of three seconds that begin after the limit of the SLO. Older runs measure the first calm."""
+    if run.run.documents["run.json"].get("recovery_definition", 1) < 2:
+        return None
+    for target in _targets(run, dice, _RECOVERY):
+        faults = [fault for fault in run.faults if target.match["fault"] in (fault.name, fault.step.get("entry"))]
+        for fault in dice.sample(faults, len(faults)):
+            next_us = min(
+                (each.start_us for each in run.faults if each.start_us > fault.start_us), default=run.load_end_us
+            )
+            first, last = fault.start_us + target.limit_us + S, next_us - 7 * S
+            if first >= last:
+                continue
+            at_us = dice.randrange(first, last)
+            slow = target.rows[target.rows["intended_us"].between(at_us, at_us + 3 * S)]
+            slow = slow[slow["status"] == "ok"]
+            if len(slow) < 30:
+                continue
+            outcomes = draft.table("outcomes")
+            outcomes.loc[slow.index, "done_us"] = outcomes.loc[slow.index, "intended_us"] + 3 * S
+            place = f"{target.text}: {target.arm} from {at_us / S:.1f} s"
+            return Plant(place, ("slo/recovery",), target.arm, touched=frozenset({target.arm}))
+    return None
+
+
 @kind("times", "records are done before they were sent")
 def negative_latency(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     rows = run.outcomes[(run.outcomes["status"] == "ok") & run.outcomes["sent_us"].notna()]
