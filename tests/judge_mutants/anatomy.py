@@ -65,6 +65,11 @@ class Lane:
     rows: pd.DataFrame
 
 
+def _tenure(key: tuple[str, str, str, str, int], start_us: int, end_us: int, *, ended: bool) -> Tenure:
+    arm, workload, worker, topic, partition = key
+    return Tenure(arm, workload, worker, topic, partition, start_us, end_us, ended)
+
+
 class Anatomy:
     """A stored run, with its parts by name. ``bad`` clients are in no list of clients, records, lanes or tenures."""
 
@@ -238,19 +243,22 @@ class Anatomy:
 
     @cached_property
     def tenures(self) -> tuple[Tenure, ...]:
-        found, since = [], {}
+        found: list[Tenure] = []
+        since: dict[tuple[str, str, str, str, int], int] = {}
         for event in sorted(self.events, key=lambda event: int(event["t_us"])):
             if event["event"] not in ("assigned", "revoked", "lost", "partitions_lost"):
                 continue
             client = self.client_of(event.get("workload", ""), event.get("arm", ""))
-            for topic, partition in event.get("partitions", ()) if client else ():
-                key = (event["arm"], event["workload"], event.get("worker"), topic, partition)
+            if client is None:
+                continue
+            for topic, partition in event.get("partitions", ()):
+                key = (event["arm"], event["workload"], str(event.get("worker", client.key)), topic, partition)
                 if event["event"] == "assigned":
                     since.setdefault(key, event["t_us"])
                 elif key in since:
-                    found.append(Tenure(*key, since.pop(key), event["t_us"], ended=True))
+                    found.append(_tenure(key, since.pop(key), event["t_us"], ended=True))
         end = max(int(self.outcomes["done_us"].max()), self.load_end_us)
-        return (*found, *(Tenure(*key, start, end, ended=False) for key, start in since.items()))
+        return (*found, *(_tenure(key, start, end, ended=False) for key, start in since.items()))
 
     def touched(self, topic: str) -> frozenset[str]:
         """Return the arms that write or read a topic."""

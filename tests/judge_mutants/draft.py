@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +155,7 @@ def thin(draft: Draft, keep: int) -> None:
         offsets = np.sort(
             rows.loc[(rows["topic"] == topic) & (rows["partition"] == partition), "offset"].to_numpy("int64")
         )
-        renumber(draft, topic, int(partition), lambda old, known=offsets: np.searchsorted(known, old))
+        renumber(draft, topic, int(partition), partial(np.searchsorted, offsets))
     for workload in draft.document("timeline.json")["workloads"]:
         if workload.get("produce"):
             workload["produce"]["rate_per_s"] /= keep
