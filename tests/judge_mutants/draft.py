@@ -8,10 +8,12 @@ A table is written as one file, so a batch of a hundred mutants has hundreds of 
 in the timeline falls by the same factor; faults, epochs, assignments, commits and times stay as they were recorded.
 """
 
+import io
 import json
+import pickle
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,7 +48,7 @@ class Draft:
 
     tables: dict[str, pd.DataFrame]
     documents: dict[str, Any]
-    plan: bytes
+    files: Mapping[str, bytes]
     parts: dict[str, int] = field(default_factory=dict)
     spoilt: list[Callable[[Path], None]] = field(default_factory=list)
     _own: set[str] = field(default_factory=set)
@@ -75,26 +77,24 @@ class Draft:
     def document(self, name: str) -> Any:
         if name not in self._own:
             self._own.add(name)
-            self.documents[name] = deepcopy(self.documents[name])
+            self.documents[name] = pickle.loads(pickle.dumps(self.documents[name]))  # noqa: S301 - a fast deep copy
         return self.documents[name]
 
     def write(self, home: Path, run_id: str) -> Path:
         """Write the run directory ``home``, with ``run_id`` in ``run.json`` and a manifest of what was written."""
         home.mkdir(parents=True)
         self.document("run.json")["run_id"] = run_id
-        (home / "plan.yaml").write_bytes(self.plan)
+        (home / "plan.yaml").write_bytes(self.files["plan.yaml"])
         for name, document in self.documents.items():
-            if name in OBJECTS:
-                (home / name).write_text(json.dumps(document))
-            else:
-                (home / name).write_bytes(b"".join(_line(row) for row in document))
+            (home / name).write_bytes(_document(name, document) if name in self._own else self.files[name])
         for name, rows in self.tables.items():
             (home / name).mkdir()
+            if name not in self._own and name not in self.parts:
+                (home / name / "part-0.parquet").write_bytes(self.files[name])
+                continue
             parts = min(self.parts.get(name, 1), max(1, len(rows)))
             for number, part in enumerate(np.array_split(np.arange(len(rows)), parts)):
-                pq.write_table(
-                    _arrow(name, rows.iloc[part]), home / name / f"part-{number}.parquet", compression="zstd"
-                )
+                (home / name / f"part-{number}.parquet").write_bytes(_parquet(name, rows.iloc[part]))
         (home / manifest.NAME).write_text(json.dumps(manifest.manifest_of(home)))
         for spoil in self.spoilt:
             spoil(home)
@@ -118,7 +118,14 @@ class Stored:
         return read(self.home, columns(), None)
 
     def draft(self) -> Draft:
-        return Draft(dict(self.tables), dict(self.documents), self.plan)
+        return Draft(dict(self.tables), dict(self.documents), self.files)
+
+    @cached_property
+    def files(self) -> Mapping[str, bytes]:
+        """The bytes of documents, and of tables as one file each, which most drafts leave as they are."""
+        documents = {name: _document(name, document) for name, document in self.documents.items()}
+        tables = {name: _parquet(name, rows) for name, rows in self.tables.items()}
+        return {"plan.yaml": self.plan, **documents, **tables}
 
 
 def stored(name: str, home: Path, bad: tuple[str, ...] = (), keep: int = 1) -> Stored:
@@ -134,10 +141,10 @@ def stored(name: str, home: Path, bad: tuple[str, ...] = (), keep: int = 1) -> S
         files = sorted((home / table).glob("[!._]*.parquet"))
         if files:
             tables[table] = _frame(table, [pq.read_table(file) for file in files])
-    draft = Draft(tables, documents, (home / "plan.yaml").read_bytes())
+    draft = Draft(tables, documents, {})
     if keep > 1:
         thin(draft, keep)
-    return Stored(name, home, bad, draft.tables, draft.documents, draft.plan)
+    return Stored(name, home, bad, draft.tables, draft.documents, (home / "plan.yaml").read_bytes())
 
 
 def thin(draft: Draft, keep: int) -> None:
@@ -206,10 +213,10 @@ def recount(draft: Draft) -> None:
     rows = draft.tables["outcomes"]
     if "worker" not in rows.columns:
         return
-    counts = rows.groupby(["worker", "op", "status"], dropna=False).size()
-    for event in draft.document("events.jsonl"):
-        if event.get("event") != "counters" or not isinstance(event.get("counters"), dict):
-            continue
+    counts = rows.groupby(["worker", "op", "status"], dropna=False).size().to_dict()
+    reports = [event for event in draft.document("events.jsonl") if event.get("event") == "counters"]
+    lives = Counter((event.get("worker"), event.get("op")) for event in reports)
+    for event in reports:
         counters, who = event["counters"], (event.get("worker"), event.get("op"))
         of_worker = {status: int(counts.get((*who, status), 0)) for status in ("ok", "failed", "in_doubt")}
         for status, count in of_worker.items():
@@ -217,12 +224,18 @@ def recount(draft: Draft) -> None:
                 counters[status] = count
         if "sent" in counters:
             counters["sent"] = sum(of_worker.values())
-        if "received" in counters and len([e for e in draft.documents["events.jsonl"] if _same(e, event)]) == 1:
+        if "received" in counters and lives[who] == 1:
             counters["received"] = of_worker["ok"]
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("event", "worker", "op"))
+def _document(name: str, document: Any) -> bytes:
+    return json.dumps(document).encode() if name in OBJECTS else b"".join(_line(row) for row in document)
+
+
+def _parquet(table: str, rows: pd.DataFrame) -> bytes:
+    output = io.BytesIO()
+    pq.write_table(_arrow(table, rows), output, compression="zstd")
+    return output.getvalue()
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -115,20 +115,19 @@ def cut_at_an_election(
     ]
     for topic, partition, epoch, line in dice.sample(choices, len(choices)):
         rows = run.records[(run.records["topic"] == topic) & (run.records["partition"] == partition)]
-        start, count = int(line["start_offset"]), dice.randint(1, 10)
-        tail = rows[rows["offset"].between(start - count, start - 1).to_numpy(bool, na_value=False)]
-        clients = [run.client_of(*key) for key in zip(tail["workload"], tail["arm"], strict=True)]
-        same = all(client is not None and client.acks in acks for client in clients)
-        if (
-            len(tail) != count
-            or not same
-            or (tail["epoch"] != epoch).any()
-            or (tail["done_us"] > line["after_us"]).any()
-        ):
+        start, found = int(line["start_offset"]), list[int]()
+        last = rows["offset"].between(start - dice.randint(1, 10), start - 1).to_numpy(bool, na_value=False)
+        for record in reversed(rows[last].to_dict("records")):
+            client = run.client_of(record["workload"], record["arm"])
+            early = record["epoch"] == epoch and record["done_us"] < line["after_us"]
+            if client is None or client.acks not in acks or not early or record["offset"] != start - len(found) - 1:
+                break
+            found.append(int(record["offset"]))
+        if not found:
             continue
-        offsets = [int(offset) for offset in tail["offset"]]
+        offsets, tail = sorted(found), rows[rows["offset"].isin(found)]
         edits.remove_records(draft, dice, topic, partition, offsets, delivered=False, close=True)
-        return f"{count} of {topic}/{partition} from {offsets[0]}, epoch {line['epoch']} begins there", tail
+        return f"{len(offsets)} of {topic}/{partition} from {offsets[0]}, epoch {line['epoch']} begins there", tail
     return None
 
 
