@@ -5,6 +5,7 @@ INCONCLUSIVE, so a run without observations never passes.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,6 +38,7 @@ class Check:
     """A check in ``verdict.json``; ``why`` states what was observed, ``next`` gives advice.
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
+    ``share`` is the share of the load after warm-up in which the check could fail; None if that is not known.
     ``explained`` are the anomalies that a cause explains, by cause.
     """
 
@@ -57,12 +59,15 @@ class Check:
     next: str | None = None
     samples: tuple[tuple[int, int], ...] = ()
     gate: bool = True
+    share: float | None = None
     explained: tuple[Explained, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; ``explained`` only if the check has explanations."""
+        """Return the fields as plain data; ``explained`` and ``share`` only if the check has them."""
         document = vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
         del document["explained"]
+        if self.share is None:
+            del document["share"]
         return document | ({"explained": [vars(part) for part in self.explained]} if self.explained else {})
 
 
@@ -77,6 +82,11 @@ def subject_of(client: Client, clients: tuple[Client, ...]) -> str:
     """Return ``arm=kip951`` as a client's name, after its workload's name if several workloads have such an arm."""
     namesakes = sum(candidate.arm == client.arm for candidate in clients)
     return f"arm={client.arm}" if namesakes == 1 else f"workload={client.workload} arm={client.arm}"
+
+
+def percent(share: float) -> str:
+    """Format a share from 0 to 1, such as ``62 %``, rounded down, so that no limit seems to be reached."""
+    return f"{math.floor(100 * share + 1e-9)} %"
 
 
 def holds(observed: Number, op: str, threshold: Number) -> bool:
@@ -158,19 +168,27 @@ def from_json(document: dict[str, Any]) -> Verdict:
     return Verdict(document["run_id"], document["plan"], document["seed"], arms, tuple(checks), trusted)
 
 
+HOST_CHECKS = ("harness/host", "harness/clock", "harness/complete", "harness/abort")
+"""Checks of the harness that do not depend on how the clients did."""
+
+
 @dataclass(frozen=True)
 class Doubts:
     """Reasons to distrust a run, by fault id for unproven faults; ``harness`` is None if the harness is fast enough.
 
-    If the run has ``suspects``, ``again`` are its measurements without their times, and ``harness_again`` the reason to
-    distrust the harness according to these (checks/suspects.py).
+    ``host`` is the first reason that does not concern the load or the warm-up. If the run has ``suspects``, ``again``
+    are its measurements without their times, and ``harness_again`` and ``host_again`` the reasons to distrust the
+    harness according to these (checks/suspects.py). If ``strict``, the run's status depends on each obligation check.
     """
 
     unproven: Mapping[str, str] = field(default_factory=dict)
     harness: str | None = None
+    host: str | None = None
     suspects: tuple[Suspect, ...] = ()
     again: Facts | None = None
     harness_again: str | None = None
+    host_again: str | None = None
+    strict: bool = False
 
     @classmethod
     def of(cls, faults: Sequence[Check], harness: Sequence[Check]) -> "Doubts":
@@ -179,8 +197,10 @@ class Doubts:
         for check in faults:
             if check.status is not Status.PASS:
                 unproven.setdefault(check.id.split("/", 1)[1], f"{check.id}: {check.why}")
-        reasons = (f"{check.id}: {check.why}" for check in harness if check.status is not Status.PASS)
-        return cls(unproven, next(reasons, None))
+        failed = [check for check in harness if check.status is not Status.PASS]
+        of_host = [check for check in failed if check.id in HOST_CHECKS]
+        first, first_of_host = (next((f"{c.id}: {c.why}" for c in checks), None) for checks in (failed, of_host))
+        return cls(unproven, first, first_of_host)
 
 
 NO_DOUBTS = Doubts()

@@ -178,7 +178,8 @@ class Bin:
 class Stall:
     """Time in which records waited and no record succeeded; a stall of the client as a whole has no ``partition``.
 
-    Without a ``topic`` the partition is that of the client's only topic.
+    Without a ``topic`` the partition is that of the client's only topic. ``waited_us`` is how long the most patient of
+    its records waited until it succeeded or failed; None if that is unknown.
     """
 
     side: str
@@ -187,6 +188,7 @@ class Stall:
     start_us: int
     end_us: int
     topic: str | None = None
+    waited_us: int | None = None
 
 
 @dataclass(frozen=True)

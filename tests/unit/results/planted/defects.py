@@ -6,10 +6,22 @@ from aftershock.tests.unit.results.planted import (
     inputs,
     latencies,
     members,
+    obligations,
     readers,
     records,
     trust,
 )
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
 
-__all__ = ["DEFECTS", "commits", "explained", "inputs", "latencies", "members", "readers", "records", "trust"]
+__all__ = [
+    "DEFECTS",
+    "commits",
+    "explained",
+    "inputs",
+    "latencies",
+    "members",
+    "obligations",
+    "readers",
+    "records",
+    "trust",
+]

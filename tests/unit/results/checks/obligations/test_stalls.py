@@ -134,7 +134,7 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
             "*",
         )
     )
-    evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
+    evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), events=(), clients=())
     twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
 
     seen = [
@@ -196,7 +196,7 @@ class Judged:
 
     def check(self, name: str, side: str, arm: str = "baseline", untrusted: str | None = None) -> Check:
         """Return the obligation check of one side of one arm."""
-        checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted))
+        checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted, host=untrusted))
         (stalls_of,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
         return stalls_of
 
