@@ -261,15 +261,13 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     trusted makes failed checks of latency and progress INCONCLUSIVE.
     """
     faults = fault_checks(evidence, facts, NO_DOUBTS)
-    harness = harness_checks(evidence, facts, NO_DOUBTS)
-    doubts = replace(Doubts.of(faults, harness), suspects=suspects_of(evidence), again=again, strict=strict)
-    if again is not None:
-        without = Doubts.of((), harness_checks(evidence, again, NO_DOUBTS))
-        doubts = replace(doubts, harness_again=without.harness, host_again=without.host)
+    harness = harness_checks(evidence, facts)
+    harness_again = () if again is None else harness_checks(evidence, again)
+    doubts = replace(Doubts.of(faults, harness, again, harness_again), suspects=suspects_of(evidence), strict=strict)
     judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    checks = (*judged, *faults, *harness)
+    checks = (*judged, *faults, *(one.check for one in harness))
     return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), checks, evidence.altered)
 
 

@@ -81,6 +81,7 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
     facts = [
         Fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
         Fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
+        Fact("unassigned", "consume", F.col("client"), 1, F.col("lane") == 0),
     ]
     return explode_facts(counted.withColumn("record", no_record()), facts)
 

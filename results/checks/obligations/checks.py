@@ -53,11 +53,12 @@ class _Overlap:
 
 
 def obligation_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return the check of each lane. Of the harness only doubts about the host, its clock and the run count.
-
-    A warm-up that does not settle, or a generator that falls behind, may be the fault of the client that is judged.
-    """
-    doubts = replace(doubts, harness=doubts.host, harness_again=doubts.host_again)
+    """Return the check of each lane. A generator that falls behind is no doubt: it may be the judged client's fault."""
+    of_clients, again = (
+        tuple(doubt for doubt in doubted if not doubt.check.id.startswith("harness/generator"))
+        for doubted in (doubts.of_clients, doubts.of_clients_again)
+    )
+    doubts = replace(doubts, of_clients=of_clients, of_clients_again=again)
     checks = []
     for lane in lanes(evidence):
 

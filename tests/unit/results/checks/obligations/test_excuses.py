@@ -1,8 +1,10 @@
 """Stalls that a fault explains, and their twins that it does not. No records are made: the stalls are given."""
 
+from typing import Any
+
 import pytest
 
-from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, Status
+from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, HarnessCheck, Status
 from aftershock.results.checks.obligations.checks import SHARE_MIN, obligation_checks
 from aftershock.results.measure.facts import Distribution, Facts, Host, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S, lasting
@@ -15,7 +17,7 @@ ERROR = {"do": "answer_error", "api": "Produce", "error": 19}
 
 
 def judged(
-    play: Play, start_s: float, end_s: float, waited_s: float | None = None, side: str = "produce", **doubts: str
+    play: Play, start_s: float, end_s: float, waited_s: float | None = None, side: str = "produce", **doubts: Any
 ) -> Check:
     """Return the check of one side, in a run whose client as a whole and partition 0 stall between two times."""
     waited_us = round(S * (end_s - start_s if waited_s is None else waited_s))
@@ -137,17 +139,25 @@ def test_a_fault_that_was_not_undone_excuses_the_drain_too() -> None:
     assert judged(kept, 20, 90, side="consume").status is not Status.FAIL
 
 
+def doubtful(name: str, lanes: tuple[tuple[str, str], ...] | None, *, of_latency: bool = False) -> HarnessCheck:
+    check = Check(name, "harness", "run", Status.INCONCLUSIVE, 1, 1, "", "in doubt")
+    return HarnessCheck(check, lanes, of_latency)
+
+
 def test_a_client_that_stands_still_does_not_excuse_itself() -> None:
-    """A warm-up that does not settle and a generator that falls behind may be its own fault; a starved host is not. A
-    client that was still starting, and then worked, is excused.
+    """A warm-up that does not settle and a generator that falls behind may be its own fault; a starved host, or rows
+    that are missing, are not. A client that was still starting, and then worked, is excused.
     """
+    own = (("produce", "w/base"),)
+    warmup = doubtful("harness/warmup", None, of_latency=True)
+    generator, load = doubtful("harness/generator", own), doubtful("harness/load", own)
     unsettled = Play(warmup={"settled": False})
-    assert judged(unsettled, 2, 130, side="consume", harness="harness/warmup: not settled").status is Status.FAIL
-    assert judged(unsettled, 2, 30, side="consume", harness="harness/warmup: not settled").status is not Status.FAIL
+    assert judged(unsettled, 2, 130, side="consume", of_clients=(warmup,)).status is Status.FAIL
+    assert judged(unsettled, 2, 30, side="consume", of_clients=(warmup,)).status is not Status.FAIL
     assert judged(Play(), 2, 30, side="consume").status is Status.FAIL
-    assert (
-        judged(Play(), 20, 60, harness="harness/host: starved", host="harness/host: starved").status is not Status.FAIL
-    )
+    assert judged(Play(), 20, 60, of_clients=(generator,)).status is Status.FAIL
+    assert judged(Play(), 20, 60, of_clients=(load,)).status is not Status.FAIL
+    assert judged(Play(), 20, 60, harness="harness/host: starved").status is not Status.FAIL
 
 
 @pytest.mark.parametrize("strict", [False, True])

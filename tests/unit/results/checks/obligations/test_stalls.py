@@ -196,7 +196,7 @@ class Judged:
 
     def check(self, name: str, side: str, arm: str = "baseline", untrusted: str | None = None) -> Check:
         """Return the obligation check of one side of one arm."""
-        checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted, host=untrusted))
+        checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted))
         (stalls_of,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
         return stalls_of
 
