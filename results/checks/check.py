@@ -203,7 +203,6 @@ class Doubts:
 
     unproven: Mapping[str, str] = field(default_factory=dict)
     harness: str | None = None
-    host: str | None = None
     suspects: tuple[Suspect, ...] = ()
     again: Facts | None = None
     harness_again: str | None = None
