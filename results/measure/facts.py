@@ -120,8 +120,10 @@ class Recovered:
 
     @property
     def before_heal(self) -> bool | None:
-        """True if the client was normal again before the heal began; None if there was no heal."""
-        return None if self.heal_us is None else self.recovered_us is not None and self.recovered_us <= self.heal_us
+        """True if the client was normal again before the heal began; None if there was no heal, or nobody knows."""
+        if self.heal_us is None or (self.recovered_us is None and self.observed_us < self.heal_us):
+            return None
+        return self.recovered_us is not None and self.recovered_us <= self.heal_us
 
     @property
     def row(self) -> dict[str, Any]:
