@@ -208,15 +208,17 @@ def history(
     """Merge the sources into the lines of ``leaders.jsonl``, sorted by topic, id, partition and epoch.
 
     Epochs that another one followed before the start of the run are left out. ``clock`` is None if the controllers'
-    times can't be used. ``topic_ids`` has the current id of each topic, which ``starts`` and ``checkpoints`` are about.
+    times can't be used; then topics of earlier runs are left out that no poll has shown. ``topic_ids`` has the current
+    id of each topic, which ``starts`` and ``checkpoints`` are about.
     """
     elections = {EpochKey(election.topic_id, election.partition, election.epoch): election for election in elected}
     if clock and _contradicts(clock, elections, polled):
         clock = None
     rows: dict[EpochKey, Row] = {}
+    of_run = {*topic_ids.values(), *(key.topic_id for key in polled)}
     for key, election in elections.items():
         over_us = None if clock is None or election.until_ms is None else clock.bounds_us(election.until_ms)[1]
-        if over_us is None or over_us >= 0:
+        if (key.topic_id in of_run) if clock is None else (over_us is None or over_us >= 0):
             bounds_us = clock.bounds_us(election.at_ms) if clock else (None, None)
             rows[key] = _row(election.topic, key, election.leader, election.isr, election.unclean, *bounds_us)
             rows[key]["sources"].append("controller")

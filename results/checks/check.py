@@ -5,6 +5,7 @@ INCONCLUSIVE, so a run without observations never passes.
 """
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -38,7 +39,8 @@ class Check:
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
     ``explained`` are the anomalies that a cause explains, by cause. ``finding`` is what a reader should know although
-    the check may have passed. ``verdict.json`` has these two if they exist.
+    the check may have passed. ``share`` is the share of the load after warm-up in which the check could fail, None if
+    that is not known. ``verdict.json`` has these three if they exist.
     """
 
     id: str
@@ -58,12 +60,15 @@ class Check:
     next: str | None = None
     samples: tuple[tuple[int, int], ...] = ()
     gate: bool = True
+    share: float | None = None
     explained: tuple[Explained, ...] = ()
     finding: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; ``explained`` and ``finding`` only if they are not empty."""
+        """Return the fields as plain data; ``explained``, ``finding`` and ``share`` only if the check has them."""
         fields = {name: value for name, value in vars(self).items() if name not in ("explained", "finding") or value}
+        if self.share is None:
+            del fields["share"]
         if self.explained:
             fields["explained"] = [vars(part) for part in self.explained]
         return fields | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
@@ -80,6 +85,11 @@ def subject_of(client: Client, clients: tuple[Client, ...]) -> str:
     """Return ``arm=kip951`` as a client's name, after its workload's name if several workloads have such an arm."""
     namesakes = sum(candidate.arm == client.arm for candidate in clients)
     return f"arm={client.arm}" if namesakes == 1 else f"workload={client.workload} arm={client.arm}"
+
+
+def percent(share: float) -> str:
+    """Format a share from 0 to 1, such as ``62 %``, rounded down, so that no limit seems to be reached."""
+    return f"{math.floor(100 * share + 1e-9)} %"
 
 
 def holds(observed: Number, op: str, threshold: Number) -> bool:
@@ -188,7 +198,7 @@ class Doubts:
     ``harness`` is the first reason that concerns all measurements, None if there is none; ``of_clients`` are the checks
     of the harness that concern some clients or measurements only. If the run has ``suspects``, ``again`` are its
     measurements without their times, and ``harness_again`` and ``of_clients_again`` the reasons according to these
-    (checks/suspects.py).
+    (checks/suspects.py). If ``strict``, the run's status depends on each obligation check.
     """
 
     unproven: Mapping[str, str] = field(default_factory=dict)
@@ -198,6 +208,7 @@ class Doubts:
     harness_again: str | None = None
     of_clients: tuple[HarnessCheck, ...] = ()
     of_clients_again: tuple[HarnessCheck, ...] = ()
+    strict: bool = False
 
     @classmethod
     def of(

@@ -358,7 +358,7 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         if trust is not None and not {*altered} <= {*trust}:
             raise manifest.altered_evidence(source.where("").rstrip("/"), altered)
     with _document_errors(source.where("timeline.json")):
-        clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
+        clients = tuple(client_of(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
         objectives = tuple(_objective(slo) for slo in timeline["slo"])
         _ = [step["id"] for step in timeline["steps"]]
     with _document_errors(source.where("run.json")):
@@ -440,7 +440,7 @@ def _document_errors(where: str) -> Iterator[None]:
         raise EvidenceError(f"{where}: {what}; restore the file or run the plan again") from error
 
 
-def _client(workload: Mapping[str, Any], arm: str) -> Client:
+def client_of(workload: Mapping[str, Any], arm: str) -> Client:
     produce, consume, commit = (workload.get(side) or {} for side in ("produce", "consume", "commit"))
     acks = str(produce.get("acks", "all"))
     return Client(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aftershock.results.checks.check import subject_of
-from aftershock.results.checks.obligations.stalls import Lane
+from aftershock.results.checks.obligations.lanes import Lane
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.explain import rebalances
 from aftershock.results.explain.events import Force, Moment, event, parameters_text, place, target, witness_text

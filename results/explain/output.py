@@ -17,7 +17,7 @@ from textwrap import fill
 from typing import Any
 
 from aftershock.results.checks.check import Status, Verdict
-from aftershock.results.checks.obligations.stalls import lanes
+from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter, labels

@@ -120,8 +120,10 @@ class Recovered:
 
     @property
     def before_heal(self) -> bool | None:
-        """True if the client was normal again before the heal began; None if there was no heal."""
-        return None if self.heal_us is None else self.recovered_us is not None and self.recovered_us <= self.heal_us
+        """True if the client was normal again before the heal began; None if there was no heal, or nobody knows."""
+        if self.heal_us is None or (self.recovered_us is None and self.observed_us < self.heal_us):
+            return None
+        return self.recovered_us is not None and self.recovered_us <= self.heal_us
 
     @property
     def row(self) -> dict[str, Any]:
@@ -233,7 +235,8 @@ class Bin:
 class Stall:
     """Time in which records waited and no record succeeded; a stall of the client as a whole has no ``partition``.
 
-    Without a ``topic`` the partition is that of the client's only topic.
+    Without a ``topic`` the partition is that of the client's only topic. ``waited_us`` is how long the most patient of
+    its records waited until it succeeded or failed; None if that is unknown.
     """
 
     side: str
@@ -242,6 +245,7 @@ class Stall:
     start_us: int
     end_us: int
     topic: str | None = None
+    waited_us: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from markupsafe import Markup
 from aftershock.redaction import redact
 from aftershock.results import text
 from aftershock.results.checks.check import Check
+from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.checks.obligations.spans import Span
-from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.compare.runs import arms_of
 from aftershock.results.evidence.evidence import read
 from aftershock.results.evidence.files import write_whole
@@ -85,7 +85,7 @@ def write_report(run_dir: Path) -> Path:
             groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
     obligations: dict[tuple[Span, ...], list[str]] = {}  # clients with equal obligations share a table
     for lane in lanes(evidence):
-        obligations.setdefault(lane.whole, []).append(f"{labels[lane.client.key]} {lane.side}")
+        obligations.setdefault(lane.in_load, []).append(f"{labels[lane.client.key]} {lane.side}")
     recoveries: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
     for row in analysis["recoveries"]:
         recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row

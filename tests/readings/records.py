@@ -17,15 +17,9 @@ SAMPLES = """
            topic, partition, producer_id, broker_rack, broker_id, leader_epoch
     from outcomes where op in ('produce', 'commit')
     union all
-    select 'consume.latency', reader.who, sent.intended_us, first.done_us - sent.intended_us,
-           sent.topic, sent.partition, sent.producer_id, first.broker_rack, first.broker_id, null
-    from outcomes as sent
-    join subscriptions as reader using (topic)
-    left join firsts as first on (first.who, first.producer_id, first.seq) = (reader.who, sent.producer_id, sent.seq)
-    left join reach on (reach.who, reach.topic, reach.partition) = (reader.who, sent.topic, sent.partition)
-    where sent.op = 'produce' and sent.status = 'ok'
-    and (not from_latest or sent.intended_us >= (select min(start_us) from spans where window_name = 'run'))
-    and (first.done_us is not null or sent."offset" is null or reach.stop is null or sent."offset" < reach.stop)
+    select 'consume.latency', who, intended_us, done_us - intended_us,
+           topic, partition, producer_id, broker_rack, broker_id, null
+    from owed where not unreached
 """
 FIRSTS = """
     create table firsts as
@@ -36,6 +30,22 @@ FIRSTS = """
 REACH = """
     create table reach as
     select who, topic, partition, max(value) as stop from events where event = 'drain_incomplete' group by all
+"""
+# What each reader owes, with its first delivery; a record that no log has cannot be delivered.
+OWED = """
+    create table owed as
+    select reader.who, sent.topic, sent.partition, sent.producer_id, sent.seq, sent.intended_us,
+           sent.done_us as acked_us, first.done_us, first.broker_rack, first.broker_id,
+           first.done_us is null and coalesce(sent."offset" >= reach.stop, false) as unreached
+    from outcomes as sent
+    join subscriptions as reader using (topic)
+    left join firsts as first on (first.who, first.producer_id, first.seq) = (reader.who, sent.producer_id, sent.seq)
+    left join reach on (reach.who, reach.topic, reach.partition) = (reader.who, sent.topic, sent.partition)
+    where sent.op = 'produce' and sent.status = 'ok'
+    and (not from_latest or sent.intended_us >= (select min(start_us) from spans where window_name = 'run'))
+    and (first.done_us is not null or not exists (select 1 from log) or exists (
+        select 1 from log where (log.producer_id, log.seq) = (sent.producer_id, sent.seq)
+    ))
 """
 SUBJECTS = {
     "rack": "broker_rack",
@@ -48,7 +58,7 @@ SUBJECTS = {
 
 
 def prepare(run: Run) -> None:
-    for statement in (FIRSTS, REACH, SAMPLES):
+    for statement in (FIRSTS, REACH, OWED, SAMPLES):
         run.db.execute(statement)
 
 

@@ -28,12 +28,7 @@ STALLS = f"""
         union all
         select 'produce', who, null, null, intended_us, done_us, status = 'ok' from outcomes where op = 'produce'
         union all
-        select 'consume', reader.who, sent.topic, sent.partition, sent.done_us, first.done_us, first.done_us is not null
-        from outcomes as sent join subscriptions as reader using (topic)
-        left join firsts as first
-        on (first.who, first.producer_id, first.seq) = (reader.who, sent.producer_id, sent.seq)
-        where sent.op = 'produce' and sent.status = 'ok'
-        and (not from_latest or sent.intended_us >= (select min(start_us) from spans where window_name = 'run'))
+        select 'consume', who, topic, partition, acked_us, done_us, done_us is not null from owed
     ), ended as (
         select * exclude (until_us), coalesce(until_us, (select max(end_us) from phases)) as until_us from waits
     ), steps as (

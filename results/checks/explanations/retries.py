@@ -22,7 +22,7 @@ from typing import Any
 
 from aftershock.results.checks.explanations.leadership import changes
 from aftershock.results.checks.explanations.model import Explanation, for_rules
-from aftershock.results.checks.obligations.reach import Harm, harms_of
+from aftershock.results.checks.obligations.reach import LEGACY_DELAY_MS, Harm, harms_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.manifest import LEADERS
 from aftershock.results.evidence.outages import KILLED, worker_outages
@@ -116,7 +116,9 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
 
 def breaks_connections(harm: Harm, client: Client, parameters: Mapping[str, Any]) -> bool:
     """Return True if a fault ends connections of a producer, or loses its requests or their answers."""
-    if harm.impact in ("moments", "leaders") or parameters.get("api") not in (None, "Produce"):
+    if harm.impact == "leaders" or parameters.get("api") not in (None, "Produce"):
+        return False
+    if harm.impact == "moments" and harm.delay_ms <= LEGACY_DELAY_MS:  # shorter than any request time-out
         return False
     if harm.clients:
         return bool(harm.clients & {*client.workers("produce")})

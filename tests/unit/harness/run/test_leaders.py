@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +15,8 @@ import pytest
 from aftershock.errors import ClusterError, ProtocolError
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.kafka.admin import Admin
+from aftershock.harness.kafka.metadata_log import elections
+from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.run import leaders
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.rundir import RunClock, RunDir
@@ -157,11 +159,12 @@ def test_the_topics_of_coordinators_are_recorded_if_groups_matter(
 
 @pytest.mark.parametrize(("needs", "times"), [((), True), (("clocks",), False)])
 async def test_clock_faults_make_the_controllers_times_useless(
-    needs: tuple[str, ...], times: bool, admin: Admin, tmp_path: Path
+    needs: tuple[str, ...], times: bool, admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The elections themselves stay."""
-    target = Target(admin)
-    target.metadata_log = SEGMENT.read_bytes  # type: ignore[method-assign]
+    target, topic_id = Target(admin), topic_ids(admin)["orders"]
+    elected = [replace(election, topic_id=topic_id) for election in elections(SEGMENT.read_bytes(), {"orders"})]
+    monkeypatch.setattr(leaders, "elections", lambda *_: elected)
     fault = SimpleNamespace(cluster_needs=lambda: needs)
     record = recorder(target, tmp_path, steps=[SimpleNamespace(fault=lambda: fault)])
     record._home.update(origin_unix_us=1_795_878_010_000_000)
@@ -169,4 +172,4 @@ async def test_clock_faults_make_the_controllers_times_useless(
     await record.write(pytest.fail)
     rows = [row for row in written(record) if "controller" in row["sources"]]
     assert len(rows) == 8
-    assert {times} == {row["by_us"] is not None for row in rows}
+    assert {times} == {row["after_us"] is not None for row in rows}

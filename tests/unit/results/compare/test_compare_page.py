@@ -14,7 +14,7 @@ from aftershock.results.compare.trend import trends
 from aftershock.tests.stored_runs import documents, write
 
 PAGE = (Path(__file__).parents[4] / "docs" / "COMPARE.md").read_text(encoding="utf-8")
-NIGHT = Line(date(2026, 9, 8), "", "nightly", "orders", "kip951", "recovery", "fault/kill-1", 1.0, "s", 900, 3.0, "ci-1", "4.3.0", "4f1c2aa")  # fmt: skip # noqa: E501
+NIGHT = Line(date(2026, 9, 8), "", "nightly", "orders", "kip951", "lasting recovery", "fault/kill-1", 1.0, "s", 900, 3.0, "ci-1", "4.3.0", "4f1c2aa")  # fmt: skip # noqa: E501
 
 
 def test_the_comparison(tmp_path: Path) -> None:

@@ -217,6 +217,15 @@ def two_runs(tmp_path: Path, base: dict[str, Any], changed: dict[str, Any], **as
     return between(paths[0], paths[1], Options(**asked))
 
 
+def test_recoveries_of_different_definitions_are_not_compared(tmp_path: Path) -> None:
+    base, changed = (documents({"baseline": BASE, "kip951": BASE}, run_id=run_id) for run_id in ("r1", "r2"))
+    changed["analysis"]["recovery_definition"] = 2
+    found = two_runs(tmp_path, base, changed)
+    assert {"produce.latency p95 in fault"} == {row.metric for one in found for row in one.rows}
+    note = "recovery is not compared: r1 was recorded before recovery was defined by the calm that lasts"
+    assert note in found[0].notes
+
+
 def test_two_runs_by_block(tmp_path: Path) -> None:
     """The same arms are compared before and after, with a caution; differences between the runs are listed."""
     base = documents({"baseline": BASE, "kip951": BASE})

@@ -117,7 +117,7 @@ def criteria_of(evidence: Evidence) -> list[RecoveryCriterion]:
 
 
 def measured(spark: "SparkSession", runs: Sequence[Evidence]) -> list[dict[tuple[RecoveryCriterion, str], Recovered]]:
-    """Measure the recoveries of runs together; ``test_duckdb.py`` compares the quantiles of steady."""
+    """Measure the recoveries of runs together; ``test_second_readings.py`` compares the quantiles of steady."""
     spread = []
     for run in runs:
         recount, of_run = Recount(run), {}

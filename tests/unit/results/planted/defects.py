@@ -7,10 +7,23 @@ from aftershock.tests.unit.results.planted import (
     latencies,
     load,
     members,
+    obligations,
     readers,
     records,
     trust,
 )
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
 
-__all__ = ["DEFECTS", "commits", "explained", "inputs", "latencies", "load", "members", "readers", "records", "trust"]
+__all__ = [
+    "DEFECTS",
+    "commits",
+    "explained",
+    "inputs",
+    "latencies",
+    "load",
+    "members",
+    "obligations",
+    "readers",
+    "records",
+    "trust",
+]

@@ -79,7 +79,7 @@ def commits_run() -> Run:
     run.frames["offsets"] = typed("offsets", pd.DataFrame(entries))
     for name in ("consume", "log"):
         run.frames[name] = run.frames[name][:0]
-    _without(run, "reassign-1")  # no record of the topic meets this fault
+    without_fault(run, "reassign-1")  # no record of the topic meets this fault
     return run
 
 
@@ -192,7 +192,7 @@ def shared_run() -> Run:
     return run
 
 
-def _without(run: Run, fault: str) -> None:
+def without_fault(run: Run, fault: str) -> None:
     """Return the run as if the plan did not have this fault."""
     documents = run.documents
     documents["timeline"]["steps"] = [step for step in documents["timeline"]["steps"] if step["id"] != fault]

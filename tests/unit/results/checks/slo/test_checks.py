@@ -175,6 +175,23 @@ def test_a_recovery_before_the_heal_is_no_finding() -> None:
         assert "finding" not in check.to_json()
 
 
+@pytest.mark.parametrize(
+    ("recovered_us", "heal_us", "before_heal"),
+    [
+        (6 * S, 6 * S, True),
+        (6 * S + 1, 6 * S, False),
+        (None, 12 * S, False),
+        (None, 12 * S + 1, None),
+        (6 * S, None, None),
+    ],
+)
+def test_whether_a_client_needed_the_heal(
+    recovered_us: int | None, heal_us: int | None, before_heal: bool | None
+) -> None:
+    """Of a client that was not normal again in the 12 s observed, nothing is known if the heal began later."""
+    assert replace(LASTING, recovered_us=recovered_us, heal_us=heal_us).before_heal is before_heal
+
+
 def test_the_rounds_that_needed_the_heal_are_counted() -> None:
     rounds = ("kill@1", "kill@2", "kill@3")
     values = (LASTING, replace(LASTING, heal_us=7 * S), replace(LASTING, recovered_us=7 * S))
