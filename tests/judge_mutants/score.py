@@ -11,7 +11,8 @@ from aftershock.tests.judge_mutants.kinds import Plant
 
 RANKS = {"PASS": 0, "INCONCLUSIVE": 1, "FAIL": 2, "ERROR": 3}
 _SIDE = re.compile(r"(?:^| )(produce|consume|commit)$")
-_SETTLED_BY_DOUBTS = ("slo/", "compare/", "obligation/")
+_OF_TIME = ("slo/", "compare/", "obligation/")
+_DOUBTS = ("harness/host", "harness/clock", "harness/complete")
 
 
 @dataclass(frozen=True, order=True)
@@ -90,14 +91,16 @@ def score(plant: Plant, harmless: bool, before: Statuses, judgement: Verdict | E
 def _undecidable(plant: Plant, before: Statuses) -> bool:
     """Return True if no check that must notice the defect can get worse.
 
-    A check of time or progress that is INCONCLUSIVE in the unedited run, for example because the host was starved, does
-    not become FAIL by a defect; a count of records does.
+    An SLO that is INCONCLUSIVE in the unedited run does not become FAIL by a defect, and nothing of time or progress
+    does if the host was starved. A count of records does.
     """
+    starved = any(key.id in _DOUBTS and status != "PASS" for key, status in before.items())
+    settled = _OF_TIME if starved else _OF_TIME[:2]
     open_checks = [
         key
         for key, status in before.items()
         if _relevant(plant, key)
         and RANKS[status] < RANKS[plant.status]
-        and not (status != "PASS" and key.id.startswith(_SETTLED_BY_DOUBTS))
+        and not (status != "PASS" and key.id.startswith(settled))
     ]
     return not open_checks and any(_relevant(plant, key) for key in before)

@@ -43,7 +43,7 @@ def test_inconclusive_suffices_only_where_the_evidence_is_open() -> None:
 
 def test_a_defect_is_not_counted_if_nothing_can_get_worse() -> None:
     failed = statuses([_check("integrity/lost", "FAIL")])
-    undecided = statuses([_check("obligation/produce", "INCONCLUSIVE")])
+    undecided = statuses([_check("obligation/produce", "INCONCLUSIVE"), _check("harness/host", "INCONCLUSIVE", None)])
     stall = Plant("eager", ("obligation/produce",), "eager")
     assert (
         score(LOST, harmless=False, before=failed, judgement=_verdict(_check("integrity/lost", "FAIL"))).result
