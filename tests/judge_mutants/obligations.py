@@ -1,6 +1,6 @@
 """Defects of obligations: a client stands still or fails although nothing keeps it from making progress.
 
-Places are chosen by what docs/OBLIGATIONS.md lets a fault excuse, with generous times after its end: 10 s for a delay or
+Places are chosen by what docs/OBLIGATIONS.md lets a fault excuse, with generous times after it: 10 s for a delay or
 a move of leaders, 20 s for a node that closed its connections, 60 s for a client process, and 30 s for anything else.
 """
 
