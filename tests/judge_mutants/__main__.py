@@ -21,6 +21,7 @@ from pathlib import Path
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.judge import Judge
 from aftershock.tests.judge_mutants.campaign import (
+    CORPUS,
     campaign,
     code_digest,
     corpus,
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     first = args.first if args.first is not None else first
     started = time.monotonic()
     unedited, outcomes = campaign(
-        range(first, first + args.plants), args.jobs, args.seconds or args.minutes * 60, args.kind
+        range(first, first + args.plants), args.jobs, args.seconds or args.minutes * 60, args.kind, args.corpus
     )
     took_s = time.monotonic() - started
     result = added(stored, digest, unedited, outcomes)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def replay(args: argparse.Namespace) -> int:
     """Plant the edit of a seed again, judge it beside the unedited run, and keep both run directories."""
     out = args.out or Path(tempfile.mkdtemp(prefix="judge-mutant-"))
-    runs = corpus(out / "packs")
+    runs = corpus(out / "packs", args.corpus)
     each = mutant(args.seed, runs, args.kind)
     if each is None:
         sys.stdout.write("no run of the corpus has a place for this kind\n")
@@ -80,7 +81,7 @@ def replay(args: argparse.Namespace) -> int:
 def show(args: argparse.Namespace) -> int:
     """List the kinds, with the runs of the corpus that have a place for each."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = corpus(Path(folder))
+        runs = corpus(Path(folder), args.corpus)
         for name, kind in kinds().items():
             if not args.kind or name in args.kind:
                 fits = [run for run in runs if mutant(1, {run: runs[run]}, [name])]
@@ -107,6 +108,7 @@ def main() -> int:
     listed = commands.add_parser("kinds", help="list the kinds and the runs that have a place for each")
     listed.set_defaults(act=show)
     for command in (counted, again, listed):
+        command.add_argument("--corpus", type=Path, default=CORPUS, metavar="FILE", help="another list of runs")
         command.add_argument("--kind", nargs="*", default=[], help="only these kinds")
     args = parser.parse_args()
     return int(args.act(args))
