@@ -260,6 +260,26 @@ class Anatomy:
         end = max(int(self.outcomes["done_us"].max()), self.load_end_us)
         return (*found, *(_tenure(key, start, end, ended=False) for key, start in since.items()))
 
+    def tenure_at(self, lane: Lane, at_us: int) -> Tenure | None:
+        """Return the tenure of a lane's member in which a time lies."""
+        own = (lane.client.arm, lane.client.workload, lane.worker, lane.topic, lane.partition)
+        return next(
+            (
+                each
+                for each in self.tenures
+                if (each.arm, each.workload, each.worker, each.topic, each.partition) == own
+                and each.start_us <= at_us < each.end_us
+            ),
+            None,
+        )
+
+    def neighbours(self, lane: Lane, number: int) -> bool:
+        """Return True if a delivery and the one before it belong to one tenure and lie in the order of offsets."""
+        rows = lane.rows.iloc[number - 1 : number + 1]
+        times = [int(time) for time in rows["done_us"]]
+        rising = times[0] < times[1] and rows["offset"].iloc[0] < rows["offset"].iloc[1]
+        return bool(rising) and self.tenure_at(lane, times[0]) == self.tenure_at(lane, times[1])
+
     def touched(self, topic: str) -> frozenset[str]:
         """Return the arms that write or read a topic."""
         return frozenset(c.arm for c in self.run.evidence.clients if topic in (*c.produces_to, *c.consumes_from))

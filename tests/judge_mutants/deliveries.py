@@ -27,20 +27,6 @@ def deliver_again(draft: Draft, rows: pd.DataFrame, start_us: int, end_us: int, 
     recount(draft)
 
 
-def _own_tenure(run: Anatomy, lane: Lane, at_us: int) -> Tenure | None:
-    return next(
-        (
-            each
-            for each in run.tenures
-            if (each.arm, each.workload, each.topic, each.partition)
-            == (lane.client.arm, lane.client.workload, lane.topic, lane.partition)
-            and each.worker in (lane.worker, None)
-            and each.start_us <= at_us < each.end_us
-        ),
-        None,
-    )
-
-
 @kind("deliveries", "a reader passes over a record that is in the log and in doubt at its producer")
 def skipped_in_doubt(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     for lane in run.some_lanes(dice):
@@ -92,7 +78,7 @@ def read_again_without_assignment(run: Anatomy, draft: Draft, dice: Random) -> P
         last = dice.randrange(count, len(rows) - 5)
         again = rows.iloc[last - count : last]
         at_us, next_us = int(again["done_us"].max()), int(rows["done_us"].iloc[last:].min())
-        tenure = _own_tenure(run, lane, int(again["done_us"].min()))
+        tenure = run.tenure_at(lane, int(again["done_us"].min()))
         resets = [e for e in run.events if e["event"] in ("position_reset", "position_found") and lane.client.wrote(e)]
         near = [e for e in resets if int(again["done_us"].min()) - S < e["t_us"] < next_us + S]
         if tenure is None or tenure.end_us <= next_us or near or next_us - at_us < count:
@@ -111,7 +97,7 @@ def delivered_twice_in_a_row(run: Anatomy, draft: Draft, dice: Random) -> Plant 
             continue
         row = lane.rows.iloc[[dice.randrange(10, len(lane.rows))]]
         at_us = int(row["done_us"].iloc[0])
-        if _own_tenure(run, lane, at_us + 2) is None or _own_tenure(run, lane, at_us - S) is None:
+        if run.tenure_at(lane, at_us + 2) is None or run.tenure_at(lane, at_us - S) is None:
             continue
         deliver_again(draft, row, at_us, at_us + 2)
         arm = lane.client.arm

@@ -9,7 +9,7 @@ from aftershock.tests.judge_mutants.anatomy import Anatomy, S
 from aftershock.tests.judge_mutants.draft import Draft
 from aftershock.tests.judge_mutants.kinds import Plant, kind
 
-_STATES = ("intended", "injected", "witnessed", "healing", "healed")
+_STATES = ("injected", "witnessed", "healed")
 
 
 @kind("documents", "the journal has no line of one state of a fault")

@@ -6,7 +6,7 @@ import pandas as pd
 
 from aftershock.results.evidence.evidence import Client
 from aftershock.tests.judge_mutants import edits
-from aftershock.tests.judge_mutants.anatomy import Anatomy
+from aftershock.tests.judge_mutants.anatomy import Anatomy, Lane
 from aftershock.tests.judge_mutants.draft import Draft
 from aftershock.tests.judge_mutants.kinds import Plant, kind
 
@@ -50,6 +50,12 @@ def _swap(run: Anatomy, draft: Draft, dice: Random, rows: pd.DataFrame, status: 
     return Plant(place, ("integrity/order",), str(one["arm"]), "produce", status, touched=run.touched(topic))
 
 
+def places(run: Anatomy, lane: Lane, wanted: "pd.Series[bool]") -> list[int]:
+    """Return the numbers of wanted deliveries whose predecessor has the same tenure and a lower offset."""
+    numbers = [int(number) for number in wanted.to_numpy(bool, na_value=False).nonzero()[0]]
+    return [number for number in numbers if number and run.neighbours(lane, number)]
+
+
 def _records(run: Anatomy, dice: Random, clients: list[Client]) -> pd.DataFrame:
     """Return the records of a random client; none if there is no client."""
     return run.records_of(dice.choice(clients)) if clients else run.records.iloc[:0]
@@ -83,7 +89,7 @@ def deliveries_out_of_order(run: Anatomy, draft: Draft, dice: Random) -> Plant |
     for lane in run.some_lanes(dice):
         rows = lane.rows
         later = rows["done_us"].diff().gt(1000) & rows["offset"].diff().gt(0)
-        candidates = [number for number, found in enumerate(later.fillna(False)) if found]
+        candidates = places(run, lane, later)
         if not candidates:
             continue
         number = dice.choice(candidates)
@@ -101,8 +107,7 @@ def deliveries_out_of_order(run: Anatomy, draft: Draft, dice: Random) -> Plant |
 def epoch_of_deliveries_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     for lane in run.some_lanes(dice):
         rows = lane.rows
-        risen = rows["leader_epoch"].shift(1).gt(0) & rows["done_us"].diff().gt(0) & rows["offset"].diff().gt(0)
-        candidates = [number for number, found in enumerate(risen.fillna(False)) if found]
+        candidates = places(run, lane, rows["leader_epoch"].shift(1).gt(0))
         if not candidates:
             continue
         number = dice.choice(candidates)
@@ -159,8 +164,7 @@ def high_watermark_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant 
         if rows["high_watermark"].isna().any() or rows["leader_epoch"].isna().any():
             continue
         mark = rows["high_watermark"].shift(1)
-        lagging = mark.ge(rows["offset"] + 2) & rows["done_us"].diff().gt(0) & rows["leader_epoch"].diff().eq(0)
-        candidates = [number for number, found in enumerate(lagging.fillna(False)) if found]
+        candidates = places(run, lane, mark.ge(rows["offset"] + 2) & rows["leader_epoch"].diff().eq(0))
         if not candidates:
             continue
         row = rows.index[dice.choice(candidates)]
