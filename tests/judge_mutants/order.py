@@ -50,10 +50,10 @@ def _swap(run: Anatomy, draft: Draft, dice: Random, rows: pd.DataFrame, status: 
     return Plant(place, ("integrity/order",), str(one["arm"]), "produce", status, touched=run.touched(topic))
 
 
-def places(run: Anatomy, lane: Lane, wanted: "pd.Series[bool]") -> list[int]:
-    """Return the numbers of wanted deliveries whose predecessor has the same tenure and a lower offset."""
-    numbers = [int(number) for number in wanted.to_numpy(bool, na_value=False).nonzero()[0]]
-    return [number for number in numbers if number and run.neighbours(lane, number)]
+def _place(run: Anatomy, lane: Lane, dice: Random, wanted: "pd.Series[bool]") -> int | None:
+    """Return the number of a wanted delivery whose predecessor has the same tenure and a lower offset."""
+    numbers = [int(number) for number in wanted.to_numpy(bool, na_value=False).nonzero()[0] if number]
+    return next((each for each in dice.sample(numbers, len(numbers)) if run.neighbours(lane, each)), None)
 
 
 def _records(run: Anatomy, dice: Random, clients: list[Client]) -> pd.DataFrame:
@@ -89,10 +89,9 @@ def deliveries_out_of_order(run: Anatomy, draft: Draft, dice: Random) -> Plant |
     for lane in run.some_lanes(dice):
         rows = lane.rows
         later = rows["done_us"].diff().gt(1000) & rows["offset"].diff().gt(0)
-        candidates = places(run, lane, later)
-        if not candidates:
+        number = _place(run, lane, dice, later)
+        if number is None:
             continue
-        number = dice.choice(candidates)
         one, two = rows.index[number - 1], rows.index[number]
         outcomes = draft.table("outcomes")
         outcomes.loc[[one, two], "done_us"] = [int(rows.loc[two, "done_us"]), int(rows.loc[one, "done_us"])]
@@ -107,10 +106,9 @@ def deliveries_out_of_order(run: Anatomy, draft: Draft, dice: Random) -> Plant |
 def epoch_of_deliveries_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     for lane in run.some_lanes(dice):
         rows = lane.rows
-        candidates = places(run, lane, rows["leader_epoch"].shift(1).gt(0))
-        if not candidates:
+        number = _place(run, lane, dice, rows["leader_epoch"].shift(1).gt(0))
+        if number is None:
             continue
-        number = dice.choice(candidates)
         row, before = rows.index[number], int(rows["leader_epoch"].iloc[number - 1])
         draft.table("outcomes").loc[row, "leader_epoch"] = before - dice.randint(1, before)
         arm = lane.client.arm
@@ -164,10 +162,10 @@ def high_watermark_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant 
         if rows["high_watermark"].isna().any() or rows["leader_epoch"].isna().any():
             continue
         mark = rows["high_watermark"].shift(1)
-        candidates = places(run, lane, mark.ge(rows["offset"] + 2) & rows["leader_epoch"].diff().eq(0))
-        if not candidates:
+        number = _place(run, lane, dice, mark.ge(rows["offset"] + 2) & rows["leader_epoch"].diff().eq(0))
+        if number is None:
             continue
-        row = rows.index[dice.choice(candidates)]
+        row = rows.index[number]
         draft.table("outcomes").loc[row, "high_watermark"] = int(mark.loc[row]) - 1
         arm = lane.client.arm
         place = f"{lane.worker}: {lane.topic}/{lane.partition}@{rows.loc[row, 'offset']}"
