@@ -151,7 +151,7 @@ def planned(
 
 
 def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
-    """Return changes of a scenario's plan that replace its arms, which keep the settings that all arms of the plan share.
+    """Return changes of a scenario's plan that replace its arms, which keep the settings that all its arms share.
 
     All groups have one coordinator, so that of the first client's group stands for all.
     """
