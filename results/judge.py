@@ -57,14 +57,22 @@ class Judge:
     The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
     gets a new Spark session. ``master`` is Spark's URL (None means local). If ``exhaustive`` is True, every record is
     examined individually. If ``trust`` is True, evidence that differs from its manifest is judged, and the verdict says
-    so.
+    so. If ``strict`` is True, a run whose clients owed progress for too little of the time is INCONCLUSIVE.
     """
 
     def __init__(
-        self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False
+        self,
+        spark_log: Path,
+        master: str | None,
+        log: Log,
+        *,
+        exhaustive: bool = False,
+        trust: bool = False,
+        strict: bool = False,
     ) -> None:
         self._spark_log, self._master, self._log, self._exhaustive = spark_log, master, log, exhaustive
         self._trust: Trust = None if trust else ()
+        self._strict = strict
         self._resources = ExitStack()
         self._spark: SparkSession | None = None
         self._starting: Future[SparkSession] | None = None
@@ -140,7 +148,7 @@ class Judge:
         try:
             spark = self._session(load_of(part for run in runs for parts in run.parquet.values() for part in parts))
             self._log("judging: measuring")
-            return [*judge_in(spark, runs, exhaustive=self._exhaustive)]
+            return [*judge_in(spark, runs, exhaustive=self._exhaustive, strict=self._strict)]
         except EvidenceError as error:
             cause = error
         except (PySparkException, *JVM_LOST) as error:
@@ -173,9 +181,12 @@ class Judge:
         return self._resources.enter_context(session(self._spark_log, self._master, load))
 
 
-def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False) -> Verdict:
+def judge(
+    run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False, strict: bool = False
+) -> Verdict:
     """Judge one run with Spark at ``master``, None for local. Raises EvidenceError if the run's evidence is invalid."""
-    with Judge(run_dir / "logs" / "spark.log", master, log, exhaustive=exhaustive, trust=trust) as run_judge:
+    spark_log = run_dir / "logs" / "spark.log"
+    with Judge(spark_log, master, log, exhaustive=exhaustive, trust=trust, strict=strict) as run_judge:
         return run_judge(run_dir)
 
 
@@ -188,17 +199,20 @@ def judge_at(
     *,
     exhaustive: bool = False,
     trust: bool = False,
+    strict: bool = False,
 ) -> tuple[Path, Verdict]:
     """Judge evidence on another filesystem (``spark/remote.py``); return the folder of the results and the verdict.
 
     Raises EvidenceError if the evidence is invalid or is that of another run than ``run_id``.
     """
-    with Judge(out / "spark.log", master, log, exhaustive=exhaustive, trust=trust) as run_judge:
+    with Judge(out / "spark.log", master, log, exhaustive=exhaustive, trust=trust, strict=strict) as run_judge:
         evidence = read_at(run_judge.spark, uri, out, columns(), run_id, None if trust else ())
         return evidence.home, run_judge.judge_evidence(evidence)
 
 
-def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool = False) -> list[Verdict]:
+def judge_in(
+    spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool = False, strict: bool = False
+) -> list[Verdict]:
     """Measure ``runs`` together, judge each run, and write its results to its directory ``home``.
 
     Raises the errors of Spark, and EvidenceError if the SLOs of a run can't be parsed.
@@ -211,7 +225,7 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
     verdicts = []
     for evidence in runs:
         facts, home = facts_by_run[str(evidence.run["run_id"])], evidence.home
-        verdict = evaluate(evidence, facts, again.get(str(evidence.run["run_id"])))
+        verdict = evaluate(evidence, facts, again.get(str(evidence.run["run_id"])), strict=strict)
         write_whole(home / "analysis.json", json.dumps(analysis_document(facts)) + "\n")
         write_gold(home, verdict.checks)
         write_whole(home / "verdict.json", verdict.text())
@@ -240,21 +254,20 @@ def measured_again(
     return measure(spark, [runs[name] for name in times], requests, left_out=times) if times else {}
 
 
-def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None) -> Verdict:
+def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, strict: bool = False) -> Verdict:
     """Return the verdict on the measurements of one run, and on the second measurement without its suspect times.
 
     A fault without witness or exposure makes the SLO checks of its windows INCONCLUSIVE; a harness that can't be
     trusted makes failed checks of latency and progress INCONCLUSIVE.
     """
     faults = fault_checks(evidence, facts, NO_DOUBTS)
-    harness = harness_checks(evidence, facts, NO_DOUBTS)
-    doubts = replace(Doubts.of(faults, harness), suspects=suspects_of(evidence), again=again)
-    if again is not None:
-        doubts = replace(doubts, harness_again=Doubts.of((), harness_checks(evidence, again, NO_DOUBTS)).harness)
+    harness = harness_checks(evidence, facts)
+    harness_again = () if again is None else harness_checks(evidence, again)
+    doubts = replace(Doubts.of(faults, harness, again, harness_again), suspects=suspects_of(evidence), strict=strict)
     judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    checks = (*judged, *faults, *harness)
+    checks = (*judged, *faults, *(one.check for one in harness))
     return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), checks, evidence.altered)
 
 

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.measure.facts import Explained
+
+EXPLAINED_MAX = 20
 
 _HIDDEN = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -48,6 +51,24 @@ def observed(check: Check) -> str:
 def threshold(check: Check) -> str:
     """A check's threshold with its unit, or ``-`` for a check without a threshold."""
     return "-" if check.threshold is None else amount(check.threshold, check.unit)
+
+
+def explained(verdict: Verdict) -> list[tuple[Check, Explained]]:
+    """The anomalies that a cause permits, or may permit, by check and cause; the most frequent cause of a check first.
+
+    A check has at most ``EXPLAINED_MAX`` causes here; ``verdict.json`` has all.
+    """
+    return [
+        (check, part)
+        for check in verdict.checks
+        for part in sorted(check.explained, key=lambda part: (part.certain, -part.n))[:EXPLAINED_MAX]
+    ]
+
+
+def explanation(check: Check, part: Explained) -> str:
+    """A sentence such as ``integrity/lost arm=a produce: 31 explained by the change of leader … (leaders.jsonl)``."""
+    by = "explained by" if part.certain else "perhaps explained by"
+    return f"{check.id} {check.subject}: {part.n} {check.unit} {by} {part.cause} ({part.evidence})"
 
 
 def details(check: Check) -> list[tuple[str, str]]:
@@ -112,6 +133,32 @@ def megabytes(size_bytes: int) -> str:
 def seconds(value_s: float) -> str:
     """Format a time in seconds, such as ``6.572 s`` or ``63.83 s``."""
     return amount(value_s, "s")
+
+
+def recovery(row: Mapping[str, Any], since: str = " after inject") -> str:
+    """Describe a recovery, as in ``normal again 6.400 s after inject (before the heal); first calm 1.200 s; ..``.
+
+    ``row`` is a row of ``analysis.json``; by definition 1 (``Recovered``) only the first calm is known.
+    """
+    recovered_us, lasting = row["recovered_us"], row.get("definition", 1) > 1
+    if recovered_us is None:
+        what = "not normal again" if lasting else "not recovered"
+        text = f"{what} in the {row['observed_us'] / 1e6:.3f} s observed{since}"
+    else:
+        what = "normal again" if lasting else "recovered"
+        text = f"{what} {recovered_us / 1e6:.3f} s{since}{_beside_heal(row)}"
+    if not lasting:
+        return text
+    if row["first_calm_us"] is not None:
+        text += f"; first calm {row['first_calm_us'] / 1e6:.3f} s; {row['slow_after']} slow records after it"
+    return f"{text}; slow is over {milliseconds(row['limit_us'])} ms"
+
+
+def _beside_heal(row: Mapping[str, Any]) -> str:
+    after_us = row.get("after_heal_us")
+    if after_us is None:
+        return ""
+    return f" (not before the heal, {after_us / 1e6:.3f} s after it)" if after_us > 0 else " (before the heal)"
 
 
 def printable(text: str) -> str:

@@ -25,15 +25,19 @@ from aftershock.faults.targets.roles import Controller, Coordinator, innermost, 
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
-Impact = Literal["nodes", "one node", "links", "moments", "leaders", "members", "unknown"]
+Impact = Literal[
+    "nodes", "one node", "links", "moments", "leaders", "members", "requests", "connections", "quota", "unknown"
+]
 """What a fault makes unavailable while it lasts; the obligations of clients are derived from the impact.
 
 ``nodes``: the brokers serve no client, and the heal ends when they are in every ISR; ``one node``: one broker at a time
-serves no client; ``links``: no data crosses the links; ``moments``: data crosses the links, late by a second at most;
+serves no client; ``links``: no data crosses the links; ``moments``: round trips are late by ``delay_ms`` at most;
 ``leaders``: the topics get other leaders among the same replicas; ``members``: the client processes serve no partition
-of their groups, and the groups' other members take over; ``unknown``: clients have no obligation wherever the
-fault acts.
+of their groups, and the groups' other members take over; ``requests``: requests of a Kafka API are late, fail or get no
+answer, by the rule in the journal; ``connections``: the clients' connections or sessions are closed once; ``quota``:
+brokers delay the clients' answers without limit; ``unknown``: clients have no obligation wherever the fault acts.
 """
+Silence = Literal["until heal", "beyond heal"]
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other"]
 ForRule = Literal["needed", "optional", "refused"]
@@ -169,7 +173,7 @@ class Fault(BaseModel, ABC):
     drops_traffic: ClassVar[bool] = False
     """True if the fault stops all traffic to its targets; then traffic right before the fault counts as exposed."""
     closes_connections: ClassVar[bool] = False
-    """True if the fault closes connections to its targets at once; otherwise clients' pending requests time out."""
+    """True if clients notice the fault at once, by closed connections or errors; otherwise requests stay unanswered."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
     needs: ClassVar[tuple[Need, ...]] = ()
     """Keys of ``cluster`` that a launched cluster gets wherever a fault of this kind is used; see ``cluster_needs``."""
@@ -196,6 +200,17 @@ class Fault(BaseModel, ABC):
     def impact(self) -> Impact:
         """Return what the fault makes unavailable to clients; by default ``unknown``, which excuses most failures."""
         return "unknown"
+
+    def delay_ms(self) -> int:
+        """Return by how much a round trip is late at most; 0 for a kind without impact ``moments``."""
+        return 0
+
+    def silence(self) -> Silence | None:
+        """Return until when requests to the targets stay unanswered; None if clients notice the fault at once.
+
+        By default the heal answers the requests, or closes their connections.
+        """
+        return None if self.closes_connections else "until heal"
 
     def cluster_needs(self) -> tuple[Need, ...]:
         """Return the keys of ``cluster`` that a launched cluster gets for this fault, by default ``needs``."""

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.plan.conflicts import conflicts, fault_warnings, grey_failures
+from aftershock.faults.plan.conflicts import conflicts, fault_warnings, grey_failures, zombie_warnings
 from aftershock.faults.plan.document import (
     Document,
     Location,
@@ -77,7 +77,13 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
     if changes:
         text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
     slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    found = [*grey_failures(draft), *fault_warnings(draft), *group_warnings(draft), *unfailable(draft)]
+    found = [
+        *grey_failures(draft),
+        *fault_warnings(draft),
+        *group_warnings(draft),
+        *zombie_warnings(draft),
+        *unfailable(draft),
+    ]
     warnings = format_problems(found, document)
     return CheckedPlan(plan, document.name, text, slo_positions, tuple(warnings), document, draft)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 from typing import Any
 
+from aftershock.faults.kinds.client.base import ClientFault
+from aftershock.faults.kinds.client.processes import Zombie, session_timeouts
 from aftershock.faults.kinds.fault import ExclusiveResource, Fault, TargetKind
 from aftershock.faults.kinds.process.base import SESSION_TIMEOUT_MS, combined_node_warnings
 from aftershock.faults.kinds.process.kill import Kill, LoseRack
@@ -22,6 +24,7 @@ from aftershock.faults.targets.links import share_link
 from aftershock.faults.targets.roles import Controller, parse
 from aftershock.faults.timeline.expand import end_ms
 
+REBALANCED_MS = 3_000  # for the rebalance itself, as `plan check` allows for the expulsion itself
 _SINGULAR: Mapping[TargetKind, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}
 
 
@@ -79,6 +82,38 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
                 f"after {timeout}; lengthen `for` if leaders should move"
             )
             yield Problem((*located.loc, "for"), sentence)
+
+
+def zombie_warnings(draft: Draft) -> Iterator[Problem]:
+    """Yield a warning for each zombie whose session may begin late, with the end of a rebalance of its group.
+
+    The coordinator starts the session of each member anew when a rebalance ends, and a rebalance may end as late
+    as the session of a member that another fault stopped before.
+    """
+    faults = [scheduled.fault for scheduled in draft.faults.expansion.schedule]
+    located = {scheduled.fault.id: scheduled.loc for scheduled in draft.faults.expansion.schedule}
+    for zombie in (fault for fault in faults if isinstance(fault, Zombie) and fault.for_ is not None):
+        selector = clients.parse(zombie.client)
+        session_ms = max((ms for _, ms in session_timeouts(selector, draft)), default=0)
+        needed_ms = 2 * session_ms + REBALANCED_MS
+        others = [
+            fault
+            for fault in faults
+            if isinstance(fault, ClientFault)
+            and fault.id != zombie.id
+            and fault.op != "produce"
+            and clients.parse(fault.client).label == selector.label
+            and fault.at < end_ms(zombie)
+            and end_ms(fault) + session_ms > zombie.at
+        ]
+        if others and (zombie.for_ or 0) < needed_ms:
+            sentence = (
+                f"`{others[0].id}` changes the same group; if its rebalance is under way when the zombie stops, the "
+                f"session of {format_duration(session_ms)} begins when the rebalance ends, and the group may not expel "
+                f"the zombie: lengthen `for` to {format_duration(needed_ms)}, or let "
+                f"{format_duration(session_ms)} pass between the faults"
+            )
+            yield Problem((*located[zombie.id], "for"), sentence)
 
 
 def fault_warnings(draft: Draft) -> Iterator[Problem]:

@@ -101,7 +101,9 @@ def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
             met_by=fault.effective_exposure_target(),
             severs=fault.drops_traffic,
             takes=fault.impact(),
-            told=fault.closes_connections,
+            told=fault.silence() is None,
+            silence=fault.silence(),
+            delay_ms=fault.delay_ms(),
             entry=scheduled.entry,
             block=scheduled.block,
         )

@@ -29,10 +29,11 @@ SCHEMA_VERSION = 1
 class Step:
     """One fault of a timeline; ``draws`` has its random choices, ``parameters`` its parameters in the plan.
 
-    Four fields describe the kind of the fault. ``met_by`` is the type of target whose traffic is exposed, ``severs`` is
+    Six fields describe the kind of the fault. ``met_by`` is the type of target whose traffic is exposed, ``severs`` is
     True if the fault drops traffic, ``takes`` is what clients can't use, and ``told`` is True if the fault closes
-    connections. ``entry`` is the fault's id in the plan, without rounds and blocks, and ``block`` the number of the
-    repetition of all faults, 0 for a plan without ``blocks``.
+    connections; otherwise ``silence`` says until when requests stay unanswered. ``delay_ms`` is by how much a round
+    trip is late at most. ``entry`` is the fault's id in the plan, without rounds and blocks, and ``block`` the number
+    of the repetition of all faults, 0 for a plan without ``blocks``.
     """
 
     id: str
@@ -45,6 +46,8 @@ class Step:
     severs: bool
     takes: str = "unknown"
     told: bool = False
+    silence: str | None = None
+    delay_ms: int = 0
     entry: str = ""
     block: int = 0
 

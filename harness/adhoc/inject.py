@@ -319,7 +319,7 @@ def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[st
     A fault kind with impact ``unknown`` is assumed to stop its nodes and links from serving requests. Lost links from
     clients to brokers are ignored.
     """
-    if impact in ("moments", "leaders"):
+    if impact in ("moments", "leaders", "requests", "connections", "quota"):
         return ["a quorum and enough in-sync replicas for acks=all remain: this fault takes away no node and no link"]
     groups = [{node} for node in targets.brokers] if impact == "one node" else [set(targets.brokers)]
     failures: dict[str, None] = {}

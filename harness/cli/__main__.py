@@ -38,6 +38,7 @@ from aftershock.harness.cli.options import (
     SeedOption,
     SetOption,
     SparkOption,
+    StrictOption,
 )
 from aftershock.harness.run.progress import Progress
 from aftershock.redaction import redact
@@ -92,6 +93,7 @@ def run(
     allow_attach: AllowAttachOption = None,
     secret: SecretOption = None,
     spark: SparkOption = None,
+    strict: StrictOption = False,
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
     from aftershock.faults.plans import find
@@ -110,6 +112,7 @@ def run(
         allow_exec=allow_exec,
         permissions=Permissions(tuple(allow_attach or ()), tuple(secret or ())),
         spark=spark,
+        strict=strict,
         command=shlex.join(["aftershock", *sys.argv[1:]]),
     )
     progress = Progress()
@@ -138,17 +141,18 @@ def verdict(
     ] = False,
     evidence: EvidenceOption = None,
     spark: SparkOption = None,
+    strict: StrictOption = False,
 ) -> int:
     """Judge a run again from its evidence alone, in a run directory or at a URI."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.judge import judge, judge_at
 
     log = Progress().log
-    if so_far and (evidence or trust):
-        raise AftershockError("--so-far judges a run on this machine; leave out --evidence and --trust")
+    if so_far and (evidence or trust or strict):
+        raise AftershockError("--so-far judges a part of a run here; leave out --evidence, --trust and --strict")
     if evidence:
         run_id = Path(run_dir).name if run_dir else None
-        judged = judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive, trust=trust)
+        judged = judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive, trust=trust, strict=strict)
         return _print_verdict(*judged, as_json=as_json)
     if run_dir is None:
         raise AftershockError("no run to judge: name a RUN, or --evidence URI")
@@ -160,7 +164,8 @@ def verdict(
         result = judge_so_far(path, spark, log, exhaustive=exhaustive)
         print(result.text() if as_json else summary(result), end="" if as_json else "\n", flush=True)
         return result.exit_code
-    return _print_verdict(path, judge(path, spark, log, exhaustive=exhaustive, trust=trust), as_json=as_json)
+    result = judge(path, spark, log, exhaustive=exhaustive, trust=trust, strict=strict)
+    return _print_verdict(path, result, as_json=as_json)
 
 
 @app.command()
@@ -305,9 +310,10 @@ def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
     """Validate a plan, and report all its problems at once, each with its position and a remedy."""
     from aftershock.faults.plan.check import load_plan
     from aftershock.faults.plans import find
+    from aftershock.harness.run.required_progress import share_warnings
 
     checked = load_plan(find(plan), tuple(changes or ()))
-    for warning in checked.warnings:
+    for warning in (*checked.warnings, *share_warnings(checked)):
         print(warning, file=sys.stderr)
     print(f"{checked.source}: {checked.plan.name} is a valid plan")
     return 0

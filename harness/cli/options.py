@@ -54,6 +54,12 @@ SecretOption = Annotated[
     list[str] | None,
     typer.Option("--secret", metavar="NAME", help="Allow the plan to read this environment variable; repeatable."),
 ]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="INCONCLUSIVE if a client's obligation to make progress was judged for too little of the time."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 

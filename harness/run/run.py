@@ -66,6 +66,7 @@ class Request:
     allow_exec: bool = False
     permissions: Permissions = field(default_factory=Permissions)
     spark: str | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -180,12 +181,12 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         with record_outcome(home, progress):
             if attach:
                 _drive_attached(job, attach, home, progress)
-                judge = resources.enter_context(_prepared_judge(home.path, request.spark, log))
+                judge = resources.enter_context(_prepared_judge(home.path, request, log))
             else:
                 try:
                     with closing(launch(spec, home.run_id, home.path, images, log, keep=request.keep)) as cluster:
                         drive_on(job, cluster, home, provenance(home, cluster, images), progress)
-                        judge = resources.enter_context(_prepared_judge(home.path, request.spark, log))
+                        judge = resources.enter_context(_prepared_judge(home.path, request, log))
                 finally:
                     with defer_interrupts(log):
                         collect_logs(client, home.run_id, home.path / "logs")
@@ -203,12 +204,12 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     return home.path, verdict
 
 
-def _prepared_judge(home: Path, master: str | None, log: Log) -> "Judge":
+def _prepared_judge(home: Path, request: Request, log: Log) -> "Judge":
     """Return a judge of a run whose load is over; Spark starts, and Matplotlib loads, while the cluster is removed."""
     # imported late: Spark and Matplotlib would double the memory of the runner during a long load
     from aftershock.results.judge import Judge  # noqa: PLC0415
 
-    judge = Judge(home / "logs" / "spark.log", master, log)
+    judge = Judge(home / "logs" / "spark.log", request.spark, log, strict=request.strict)
     judge.prepare(home)
     Thread(target=import_module, args=("aftershock.results.report.page",), daemon=True).start()  # takes a second
     return judge

@@ -1,13 +1,23 @@
-"""Integrity checks, which fail on lost or wrong records if the configuration forbids them, and else only report them.
+"""Integrity checks, which fail on lost or wrong records unless a witnessed cause explains each of them.
 
-The table of integrity rules is ``rules.py``; ``permits.py`` decides what the configuration permits. A fault may exempt
-its topics from rules (``roles.permits`` in the journal), because if the plan itself deletes records, truncates a log or
-recreates a topic, then missing, duplicate or reordered records are only reported.
+The table of integrity rules is ``rules.py``; ``explanations/`` has the causes. Anomalies that a cause explains are
+counted beside (``Check.explained``). If some are explained only by causes that the evidence can't witness, the check is
+INCONCLUSIVE and names what is missing.
 
 A record in doubt may be in the log or not, so neither its presence nor its absence fails a check. If a run did not
-finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client
-has no check; for example, a client that doesn't report high watermarks can't be judged by high watermarks. The
-integrity checks of a client without any observation are INCONCLUSIVE.
+finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. The integrity checks of a client
+without any observation are INCONCLUSIVE.
+
+What was not observed is not passed. Who should have observed it decides how that is told:
+
+* The **harness** writes each row of a record, reads the logs, and is told of each assignment. If a rule needs such an
+  observation and it is missing, the rule's check is INCONCLUSIVE and names what is missing.
+* A **client** reports what its library tells. If it never tells what a rule reads (librdkafka has no high watermark of
+  a response), or if nothing happened that the rule is about (no batch was retried), the rule has no check, because no
+  change of the run could give it one. The check ``integrity/coverage`` of the client lists these rules with what they
+  need; it never affects the run's status.
+* A value that a client tells of some records and not of others is a result of the protocol (an acknowledgement of a
+  duplicate has no offset). The rule judges the others, and its check says how many it left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,12 +27,10 @@ from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, 
 from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers
 from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
-from aftershock.results.checks.permits import permit
 from aftershock.results.checks.rules import RULES, Event, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Facts, Finding
 
-_UNFENCED = "permitted, because no member epoch fences a commit that is still in flight on a lost connection"
 _NAMES_MAX = 3
 
 
@@ -30,17 +38,22 @@ _NAMES_MAX = 3
 class Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
-    ``permitted`` is the reason why the configuration permits the breach, None if the breach is forbidden. ``partial``
-    is True if some replicas could not be read; the check can then fail, but it can't pass.
+    ``partial`` says what to do about observations that are missing, empty if none are; the check can then fail, but it
+    can't pass. ``judged`` is False for a rule that has no check, because nothing was observed that it could judge.
     """
 
     rule: str
     subject: str
     arm: str | None
     finding: Finding
-    permitted: str | None = None
     note: str = ""
-    partial: bool = False
+    partial: str = ""
+    judged: bool = True
+
+
+_SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
+_UNREAD = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
+_UNASSIGNED = "let the client report `assigned` before it delivers records of a partition"
 
 
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
@@ -48,7 +61,10 @@ def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]
 
     An integrity failure stands even if a fault is unproven or the harness is slow.
     """
-    checks = [_check(evidence, result) for result in _results(evidence, facts)]
+    results = [*_results(evidence, facts)]
+    checks = [_check(evidence, result) for result in results if result.judged]
+    subjects = dict.fromkeys(result.subject for result in results if not result.judged)
+    checks += (_coverage([result for result in results if result.subject == subject]) for subject in subjects)
     return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
@@ -56,6 +72,26 @@ def results_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...
     """Return each finding of an integrity rule about ``arms``; if empty, about all arms, the log and the replicas."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
     return [result for result in results if not arms or result.arm in arms]
+
+
+def _coverage(results: Sequence[Result]) -> Check:
+    """Return the check that lists those rules about one subject of which nothing was observed."""
+    unjudged = [result for result in results if not result.judged]
+    judged, needs = len(results) - len(unjudged), (f"{result.rule} (needs {result.note})" for result in unjudged)
+    return Check(
+        id="integrity/coverage",
+        kind="integrity",
+        subject=results[0].subject,
+        arm=results[0].arm,
+        status=Status.PASS,
+        observed=float(judged),
+        threshold=float(len(results)),
+        unit="rules",
+        n=len(results),
+        minimum=1,
+        why=f"{judged} of {len(results)} rules have a check; not judged: {', '.join(needs)}",
+        gate=False,
+    )
 
 
 def _results(evidence: Evidence, facts: Facts) -> Iterator[Result]:
@@ -77,9 +113,12 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
     total = facts.finding("lost" if side == "produce" else "phantom", side, key).examined
+    arm = client.arm if client else None
     for rule_name, rule in RULES.items():
         if subject not in rule.findings:
             continue
+        nothing = Finding(rule_name, side, key, 0, 0)
+        unjudged = Result(rule_name, name, arm, nothing, rule.needs.get(subject, ""), judged=False)
         finding, notes = facts.finding(rule.findings[subject], side, key), []
         if rule.events and client and subject != "commit":
             count = rule.events([event for event in _events(evidence, client) if event.get("op", side) == side])
@@ -91,6 +130,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
         if rule_name == "corrupt":
             # a reader that compares values examines each record; other readers only report corrupt records
             if not finding.broken and key not in evidence.run.get("values_compared", ()):
+                yield unjudged
                 continue
             finding = replace(finding, examined=max(total, finding.broken))
         elif rule_name == "co_owned" and client:
@@ -110,25 +150,30 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
                 continue  # no other member could have got the partition
             if rule_name == "fenced":
                 finding = _add(finding, *fenced(evidence, client))
+                commits = [event for event in _events(evidence, client) if event["event"] == "committed"]
+                unsent = sum(event.get("took_us") is None for event in commits)
+                notes.append(f"{unsent} commits without the time of their sending were not compared" if unsent else "")
+        partial, unassigned = "", facts.finding("unassigned", side, key).broken
+        if rule_name in _OF_ASSIGNMENTS and unassigned and finding.examined:
+            partial = _UNASSIGNED
+            notes.append(f"{unassigned} times a member read a partition of which it had reported no assignment")
         notes.append(_note(facts, rule_name, finding, side, key))
         # records beyond the position at which the consumer stopped reading after the load are not judged
         unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
         if unreached:
+            partial = _SLOW
             notes.append(
                 f"{unreached} further records were not judged, because they lie beyond the position "
                 "that the consumer had reached when it stopped reading"
             )
         if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
+            yield unjudged
             continue
-        permitted = _UNFENCED if (subject, rule_name) == ("commit", "backward") else None
-        if client is None:
-            # two records at one offset of the log are permitted if they are permitted for any of its readers
-            readers = (reader for reader in evidence.clients if reader.consumes_from and rule_name == "collision")
-            permitted = next(filter(None, (permit(evidence, reader, "consume", rule_name) for reader in readers)), None)
-        elif subject != "commit":
-            permitted = permit(evidence, client, subject, rule_name)
-        arm, note = client.arm if client else None, "; ".join(filter(None, notes))
-        yield Result(rule_name, name, arm, finding, permitted, note, partial=unreached > 0)
+        yield Result(rule_name, name, arm, finding, "; ".join(filter(None, notes)), partial)
+
+
+_OF_ASSIGNMENTS = ("co_owned", "stale_assignment", "fenced")
+"""Rules that read which member owned a partition at a time."""
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
@@ -141,14 +186,15 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
         if in_doubt.examined:
             texts.append(f"of {in_doubt.examined} records in doubt (no result), {in_doubt.broken} are in the log")
         return "; ".join(texts)
-    if (rule, side) == ("lost", "consume"):
-        unlogged = facts.finding("unlogged", side, key)
-        in_log = unlogged.examined - unlogged.broken
-        counts = f"{in_log} records are in the log and not delivered, and {unlogged.broken} are not in the log"
-        return counts if unlogged.examined else ""
     if (rule, side) == ("duplicate", "consume"):
         again = facts.finding("redelivered", side, key).broken
         return f"in total {again} records were delivered more than once" if again > finding.broken else ""
+    if (rule, side) == ("backward", "consume"):
+        reads, epochs = (facts.finding(name, side, key).examined for name in ("skipped", rule))
+        return f"{reads - epochs} deliveries have no leader epoch" if 0 < epochs < reads else ""
+    without_offset = facts.finding("lost", side, key).examined - finding.examined
+    if (rule, side) == ("misplaced", "produce") and finding.examined and without_offset > 0:
+        return f"{without_offset} acknowledged records have no offset to compare"
     if (rule, side) == ("phantom", "produce") and finding.broken:
         return "the producer reported these records as failed, but they are in the log"
     return ""
@@ -176,7 +222,7 @@ def _of_replicas(facts: Facts) -> Iterator[Result]:
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
-        yield Result("replica", "replicas", None, combined, None, note, partial=missing > 0)
+        yield Result("replica", "replicas", None, combined, note, _UNREAD if missing else "")
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
@@ -197,15 +243,18 @@ def _check(evidence: Evidence, result: Result) -> Check:
         status = Status.INCONCLUSIVE
         why = f"{why}, but the run did not finish, so missing records may not have been read yet"
         advice = "run the plan again and let the run finish"
-    elif finding.broken and not result.permitted:
+    elif finding.unexplained:
         status, advice = Status.FAIL, rule.advice
+    elif finding.undecided:
+        status = Status.INCONCLUSIVE
+        missing = next(part.evidence for part in finding.explained if not part.certain)
+        advice = f"the evidence can't tell whether a cause permits this, because {missing}; {rule.advice}"
     else:
         status = Status.INCONCLUSIVE if result.partial else Status.PASS
-        why += f", {result.permitted}" if finding.broken else ""
-    if result.rule == "lost" and result.partial and status is Status.INCONCLUSIVE:
-        advice = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
-    elif result.partial and status is Status.INCONCLUSIVE:
-        advice = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
+    if finding.explained:
+        why += f": {explained_text(finding)}"
+    if result.partial and status is Status.INCONCLUSIVE:
+        advice = result.partial
     return Check(
         id=f"integrity/{result.rule}",
         kind="integrity",
@@ -220,4 +269,18 @@ def _check(evidence: Evidence, result: Result) -> Check:
         why=f"{why}; {result.note}" if result.note else why,
         next=advice,
         samples=finding.samples,
+        explained=finding.explained,
     )
+
+
+def explained_text(finding: Finding) -> str:
+    """Return how many anomalies nothing explains, and the causes that explain the most of the others."""
+    texts = [f"{finding.unexplained} without an explanation"] if finding.unexplained else []
+    parts = sorted(finding.explained, key=lambda part: -part.n)
+    for part in parts[:_NAMES_MAX]:
+        verb = "explained by" if part.certain else "perhaps explained by"
+        every = part.n == finding.broken
+        texts.append(f"{'all' if every else part.n} {verb} {part.cause} ({part.evidence})")
+    if rest := sum(part.n for part in parts[_NAMES_MAX:]):
+        texts.append(f"{rest} by {len(parts) - _NAMES_MAX} further causes")
+    return ", ".join(texts)

@@ -1,4 +1,4 @@
-"""Table of integrity rules (what each rule forbids, what permits a breach, and where breaches are counted).
+"""Table of integrity rules (what each rule forbids, what explains a breach, and where breaches are counted).
 
 To add an integrity rule, add a row to ``RULES``, and either a function over the client's events (``immediate_retries``
 is a short example) or a finding of Spark in ``results/checks/findings/``. Each rule gives a check ``integrity/<rule>``
@@ -71,22 +71,21 @@ class Rule:
     """An integrity rule, a row of ``RULES``.
 
     ``findings`` maps subjects of the check (``produce``, …) to names of findings computed by Spark. ``events`` is the
-    function that counts breaches in a client's events. ``unclean`` is True if an unclean leader election permits a
-    breach. A fault that lists the word ``covered_by``, by default the rule's name, in ``roles.permits`` permits a
-    breach. ``optional`` lists subjects that get no check if the client doesn't report the values that the rule reads.
-    ``if_examined`` is True if the rule has no check when the run has no record to examine.
+    function that counts breaches in a client's events. ``explained_by`` says what explains a breach. ``optional`` lists
+    subjects that get no check if the client doesn't report the values that the rule reads.
+    ``if_examined`` is True if the rule has no check when the run has no record to examine. ``needs`` says for such
+    subjects what the rule reads, for the check ``integrity/coverage``, which lists the rules without a check.
     """
 
     forbids: str
-    permitted: str
+    explained_by: str
     advice: str
     findings: Mapping[Subject, str] = field(default_factory=dict)
     events: Callable[[Sequence[Event]], EventCount] | None = None
     unit: str = "records"
-    unclean: bool = False
-    covered_by: str | None = None
     optional: tuple[Subject, ...] = ()
     if_examined: bool = False
+    needs: Mapping[Subject, str] = field(default_factory=dict)
 
 
 _EXPLAIN = "`aftershock explain RUN --record PRODUCER:SEQ` shows the history of each sample"
@@ -95,27 +94,25 @@ RULES: Mapping[str, Rule] = {
     "lost": Rule(
         "an acknowledged record that is not in the log; a record in the log that was not delivered to a reader; an "
         "acknowledged commit that is not in the coordinator's log",
-        "permitted with acks=1 or 0, or after an unclean election; never the loss of a commit",
+        "with acks below all, or after an unclean election, a later leader epoch that begins at or below the record's "
+        "offset and whose leader was elected after the acknowledgement; a deletion or a power cut of that partition",
         f"{_EXPLAIN}; then read the logs of the partition's leaders (logs/k*.log) around the acknowledgement",
         {"produce": "lost", "consume": "lost", "commit": "lost"},
-        unclean=True,
     ),
     "duplicate": Rule(
         "one record of an idempotent producer at two offsets of the log; an offset delivered twice to a reader",
-        "permitted without idempotence, after an unclean election, or for a reader after an assignment or a position "
-        "reset",
+        "without idempotence, a second attempt that was possible between the sending of the record and its "
+        "acknowledgement; an unclean election or a rewrite of that partition",
         f"{_EXPLAIN}; look for a retry of an acknowledged batch, or a position that was read again",
         {"produce": "duplicate", "consume": "repeated"},
-        unclean=True,
     ),
     "order": Rule(
         "records in the log out of order of their sequence number, sent by an idempotent producer or with one request "
         "in flight; deliveries out of the order of offsets",
-        "permitted without idempotence, after the kill of a producer or an unclean election, or for a reader after an "
-        "assignment or a position reset",
+        "a second attempt as for duplicate, if more than one request may be in flight; a kill of this producer while "
+        "the record was in flight; an unclean election or a rewrite of that partition",
         f"{_EXPLAIN}; look for retries with more than one request in flight, or a position that went back",
         {"produce": "order", "consume": "order"},
-        unclean=True,
     ),
     "phantom": Rule(
         "a record, in the log or delivered, that no producer sent; a record in the log that its producer reported as "
@@ -125,55 +122,54 @@ RULES: Mapping[str, Rule] = {
         "for a producer's phantoms, whether it sends records that it has reported as failed",
         {"log": "phantom", "produce": "phantom", "consume": "phantom"},
         optional=("produce",),
+        needs={"produce": "a failed record"},
     ),
     "misplaced": Rule(
         "a record at another offset than the acknowledged offset",
-        "nothing",
+        "a truncation as for lost, or a second attempt as for duplicate, of which an earlier copy is left",
         f"{_EXPLAIN}; compare the offset of the acknowledgement with the offset in log/",
         {"produce": "misplaced"},
-        covered_by="duplicate",
         optional=("produce",),
+        needs={"produce": "an acknowledged record with its offset"},
     ),
     "collision": Rule(
         "two records at one offset",
-        "permitted after an unclean election",
+        "an unclean election or a rewrite of that partition",
         "compare log/ and outcomes/ at the samples' offsets: was the log truncated and written again?",
         {"log": "collision", "consume": "collision"},
-        unclean=True,
-        covered_by="duplicate",
     ),
     "skipped": Rule(
         "a reader passed over a record of the log",
-        "permitted after an unclean election, or for a reader after an assignment or a position reset",
+        "an unclean election or a rewrite of that partition; a reader's assignment or position reset begins anew",
         f"{_EXPLAIN}; read the consumer's log for a position that moved on without a reset",
         {"consume": "skipped"},
-        unclean=True,
-        covered_by="lost",
     ),
     "backward": Rule(
         "leader epochs or high watermarks that go down, outdated leader hints that a client accepted, "
         "a group's committed position below its earlier committed position",
-        "permitted without idempotence, with acks=1, or after the kill of a producer; and for commits in a "
-        "coordinator's log, because no epoch fences a late commit",
+        "a later leader epoch that begins at or below the offset, as for lost; a kill of this producer; for commits in "
+        "a coordinator's log, a commit that was in flight on a lost connection",
         "compare leader_epoch and high_watermark of the samples' rows with the rows before them in outcomes/, "
         "`hint_accepted` and `committed` with earlier ones in events.jsonl",
         {"produce": "backward", "consume": "backward", "commit": "backward"},
         decreases,
-        unclean=True,
-        covered_by="order",
         optional=("produce", "consume"),
+        needs={
+            "produce": "an acknowledgement with its leader epoch, or a leader hint",
+            "consume": "a delivery with its leader epoch, a leader hint, or a commit",
+        },
     ),
     "beyond": Rule(
         "a delivery of a record beyond every reported high watermark",
         "nothing",
         "a broker returned records that were not committed: read the log of the samples' broker at that time",
         {"consume": "beyond"},
-        covered_by="order",
         optional=("consume",),
+        needs={"consume": "a delivery with the high watermark of its response"},
     ),
     "co_owned": Rule(
         "two members of a group read a partition at the same time",
-        "permitted while faults may cut members of the group off its coordinator",
+        "a fault that keeps this member from learning of its group",
         "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
         {"consume": "co_owned"},
         unit="assignments",
@@ -186,6 +182,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "stale_assignment"},
         unit="deliveries",
         if_examined=True,
+        needs={"consume": "a partition that was given up"},
     ),
     "fenced": Rule(
         "a commit that Kafka accepted from a member after another member had got the partition",
@@ -195,6 +192,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "fenced"},
         unit="commits",
         if_examined=True,
+        needs={"consume": "a commit with the time of its sending (took_us)"},
     ),
     "commit_ahead": Rule(
         "a group committed a position beyond the records that it had read",
@@ -203,6 +201,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "commit_ahead"},
         unit="commits",
         if_examined=True,
+        needs={"consume": "a commit after a delivery"},
     ),
     "commit_behind": Rule(
         "a group resumed before its committed position",
@@ -211,12 +210,14 @@ RULES: Mapping[str, Rule] = {
         {"consume": "commit_behind"},
         unit="assignments",
         if_examined=True,
+        needs={"consume": "an assignment after a commit"},
     ),
     "corrupt": Rule(
         "a value that differs from the sent value",
         "nothing",
         f"{_EXPLAIN}; compare the bytes in the log of each replica (kafka-dump-log) with the sent value",
         {"log": "corrupt", "consume": "corrupt"},
+        needs=dict.fromkeys(("log", "consume"), "a comparison of values (values_compared)"),
     ),
     "immediate": Rule(
         "a second retry without back-off in one leader epoch",
@@ -226,6 +227,7 @@ RULES: Mapping[str, Rule] = {
         immediate_retries,
         unit="batches",
         if_examined=True,
+        needs={"produce": "a retry of a batch (batch_retried)"},
     ),
     "replica": Rule(
         "replicas that differ after the last heal",

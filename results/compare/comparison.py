@@ -117,9 +117,9 @@ def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.
     logs = [[_log(value) for value in group] for group in (ours, theirs)]
     if any(log is None for group in logs for log in group):
         return None
-    groups = [np.array(group, dtype=float) for group in logs]
-    found = dependence(groups)
-    sample, cautious = (_difference_of_means(*groups, r) for r in (0.0, found.assumed))
+    left, right = (np.array(group, dtype=float) for group in logs)
+    found = dependence([left, right])
+    sample, cautious = (_difference_of_means(left, right, r) for r in (0.0, found.assumed))
     return replace(_t_test(cautious, margin, confidence), p_independent=sample.p, dependence=found)
 
 

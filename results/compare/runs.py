@@ -22,7 +22,7 @@ from textwrap import fill
 from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.compare.blocks import Block, Blocks, Measure, proven_blocks, standing
+from aftershock.results.compare.blocks import RECOVERY, Block, Blocks, Measure, proven_blocks, standing
 from aftershock.results.compare.comparison import ALL_EQUAL, MARGIN, Question, Row, Word, rows, seed_of, worst
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.results.text import cell, printable, table
@@ -139,6 +139,12 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
     client = f"{workload['name']}/{arm}"
     measures = options.metrics or standing(changed.sides(workload))
     control = options.control and f"{workload['name']}/{options.control}"
+    definitions = {run.analysis.get("recovery_definition", 1): run.run_id for run in (base, changed)}
+    unlike = []
+    if len(definitions) > 1 and any(measure.metric == RECOVERY for measure in measures):
+        measures = tuple(measure for measure in measures if measure.metric != RECOVERY)
+        older = definitions[min(definitions)]
+        unlike = [f"recovery is not compared: {older} was recorded before recovery was defined by the calm that lasts"]
     questions = []
     for measure in measures:
         here, there = (_by_control(run, measure, client, control) for run in (changed, base))
@@ -156,6 +162,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
         *changed.trials()[1],
         *base.trials()[1],
         *notes(base, changed),
+        *unlike,
         caution,
     )
     return Comparison(f"{client} in {changed.run_id}", f"{base.run_id}", _doubted(answers, changed, base), all_notes)

@@ -12,6 +12,7 @@ A ``Source`` gives access to the files of one run by their names in the run dire
 ``outcomes/part-0.parquet``). ``Folder`` reads a local run directory; ``results/spark/remote.py`` reads other
 filesystems.
 
+``leaders.jsonl`` holds the partitions' leaders, one ``Leadership`` per line; older versions recorded none.
 ``expectations.jsonl`` holds the objectives (SLOs) that a test added to those of the plan, one ``{"text", "at",
 "gate"}`` per line. In ``expectations.jsonl`` ``gate`` is ``verdict``, or ``report`` for an objective that has no effect
 on the run's status.
@@ -28,11 +29,18 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
+from aftershock.results.evidence.leadership import Leadership, leadership
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
 SCHEMA_VERSION = 1
 """Newest schema version of ``run.json`` and ``timeline.json`` that can be read."""
+
+RECOVERY_DEFINITION = 2
+"""Definition of recovery that new runs are judged by, as docs/SLO.md states it; ``run.json`` records it.
+
+A run without it is judged by definition 1, under which its SLOs were written: the start of the first calm period.
+"""
 
 REQUIRED = {
     "outcomes": (
@@ -234,6 +242,7 @@ class Evidence:
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
     files. ``home`` is the folder to which the results of judging are written. ``altered`` describes the files that
     differ from the manifest, and are judged nevertheless; ``unverified`` is the reason why changes can't be detected.
+    ``leaders`` is None for a run of an older version, which did not record the partitions' leaders.
     """
 
     home: Path
@@ -249,6 +258,7 @@ class Evidence:
     manifested: bool
     altered: tuple[str, ...] = ()
     unverified: str | None = None
+    leaders: tuple[Leadership, ...] | None = None
 
     @property
     def complete(self) -> bool:
@@ -258,6 +268,11 @@ class Evidence:
     @property
     def steps(self) -> tuple[Mapping[str, Any], ...]:
         return tuple(self.timeline["steps"])
+
+    @property
+    def recovery_definition(self) -> int:
+        """Definition of recovery (1 or 2) that the run is judged by."""
+        return int(self.run.get("recovery_definition", 1))
 
     @property
     def racks(self) -> frozenset[str]:
@@ -271,19 +286,6 @@ class Evidence:
     def window_of(self, fault: str) -> Phase | None:
         """Return the first window of ``fault``, or None if the fault never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
-
-    def excused(self, topics: Collection[str], rule: str) -> str | None:
-        """Return the first injected fault that permits breaking an integrity rule on one of the topics, or None.
-
-        A fault that deletes records, for example, lists the integrity rules that it may break in ``roles.permits``.
-        """
-        for line in self.journal:
-            targets = line.get("targets") or {}
-            permits = (targets.get("roles") or {}).get("permits", ())
-            injected = line["state"] == "injected" and "why" not in line
-            if injected and not {*topics}.isdisjoint(targets.get("topics", ())) and rule in permits:
-                return str(line["fault"])
-        return None
 
     def arm_settings(self, client: Client) -> Mapping[str, Any]:
         """Return the settings of the client's arm as written in the plan."""
@@ -356,12 +358,14 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         if trust is not None and not {*altered} <= {*trust}:
             raise manifest.altered_evidence(source.where("").rstrip("/"), altered)
     with _document_errors(source.where("timeline.json")):
-        clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
+        clients = tuple(client_of(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
         objectives = tuple(_objective(slo) for slo in timeline["slo"])
         _ = [step["id"] for step in timeline["steps"]]
     with _document_errors(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
         _ = run["run_id"], run["status"], _racks(run)
+        if run.get("recovery_definition", 1) not in range(1, RECOVERY_DEFINITION + 1):
+            raise ValueError(f"recovery_definition {run['recovery_definition']} is unknown to this version")
     phases = []
     if source.has("phases.json"):  # a run that ended early has none
         rows, where = source.json("phases.json"), source.where("phases.json")
@@ -397,6 +401,12 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             )
             for table, types in columns.items()
         },
+        leaders=None
+        if not source.has(manifest.LEADERS)
+        else tuple(
+            leadership(f"{source.where(manifest.LEADERS)}:{number}", line)
+            for number, line in source.whole_lines(manifest.LEADERS)
+        ),
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,
@@ -430,7 +440,7 @@ def _document_errors(where: str) -> Iterator[None]:
         raise EvidenceError(f"{where}: {what}; restore the file or run the plan again") from error
 
 
-def _client(workload: Mapping[str, Any], arm: str) -> Client:
+def client_of(workload: Mapping[str, Any], arm: str) -> Client:
     produce, consume, commit = (workload.get(side) or {} for side in ("produce", "consume", "commit"))
     acks = str(produce.get("acks", "all"))
     return Client(

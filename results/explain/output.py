@@ -17,25 +17,30 @@ from textwrap import fill
 from typing import Any
 
 from aftershock.results.checks.check import Status, Verdict
-from aftershock.results.checks.obligations.stalls import lanes
+from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter, labels
 from aftershock.results.explain.events import Moment, forces
 from aftershock.results.explain.record import RecordHistory
 from aftershock.results.explain.slow import Part, Tale, slowest
-from aftershock.results.text import cell, milliseconds, printable, sentence, table
+from aftershock.results.text import cell, explained, explanation, milliseconds, printable, sentence, table
 
 
 @dataclass(frozen=True)
 class Story:
-    """Story of a run; ``promises`` are its obligation checks, ``missing`` is why the slowest records are unknown."""
+    """Story of a run.
+
+    ``promises`` are its obligation checks, ``explained`` the losses and other anomalies that have a cause, ``missing``
+    is why the slowest records are unknown.
+    """
 
     run_id: str
     sentence: str
     opening: tuple[Moment, ...]
     chapters: tuple[Chapter, ...]
     promises: tuple[str, ...]
+    explained: tuple[str, ...]
     slowest: tuple[Tale, ...] | None
     labels: Mapping[str, str]
     missing: str | None
@@ -89,6 +94,7 @@ def build_story(
         opening=tuple(opening),
         chapters=tuple(chapters),
         promises=tuple(promises),
+        explained=tuple(explanation(check, part) for check, part in explained(verdict)),
         slowest=slow,
         labels=names,
         missing=None if slow is not None else older_version_note(evidence.home, "the slowest records"),
@@ -113,6 +119,7 @@ def headline(tale: Tale, story: Story) -> str:
 
 WIDTH = 80
 _TEXT_COLUMN = 22
+_EXPLAINED = "Losses and other anomalies that have a cause"
 
 
 def story_text(story: Story) -> str:
@@ -121,8 +128,9 @@ def story_text(story: Story) -> str:
         when = "" if part.start_us is None else f", {part.start_us / 1e6:.1f} to {(part.end_us or 0) / 1e6:.1f} s"
         lines = [_filled(f"{part.fault}: {part.what}{when}"), _moment_lines(part.moments, part.start_us)]
         blocks.append("\n".join(line for line in [*lines, *(_filled(note, 2) for note in part.notes)] if line))
-    if story.promises:
-        blocks.append("\n".join(["Obligations", *(_filled(promise, 2) for promise in story.promises)]))
+    for title, texts in (("Obligations", story.promises), (_EXPLAINED, story.explained)):
+        if texts:
+            blocks.append("\n".join([title, *(_filled(text, 2) for text in texts)]))
     if story.slowest is None:
         blocks.append(_filled(story.missing or ""))
     else:
@@ -172,8 +180,9 @@ def story_markdown(story: Story) -> str:
             *_moment_table(part.moments, part.start_us or 0),
         ]
         lines += ["\n", *(f"- {cell(note)}\n" for note in part.notes)]
-    if story.promises:
-        lines += ["\n### Obligations\n\n", *(f"- {cell(promise)}\n" for promise in story.promises)]
+    for title, texts in (("Obligations", story.promises), (_EXPLAINED, story.explained)):
+        if texts:
+            lines += [f"\n### {title}\n\n", *(f"- {cell(text)}\n" for text in texts)]
     lines.append("\n### The slowest records\n\n")
     if story.slowest is None:
         lines.append(f"{cell(story.missing or '')}\n")

@@ -1,8 +1,8 @@
 """The verdict in three text formats (terminal summary, JUnit XML, and GitHub workflow commands).
 
-The terminal summary has the verdict's sentence first, then the problems, a short table, and at the end the findings,
-which are violated SLOs that are only reported. The summary has at most 80 columns and no colours, so that the text can
-be piped.
+The terminal summary has the verdict's sentence first, then the obligations that were judged for too little of the time,
+the problems, a short table, and at the end the findings, which are violated SLOs that are only reported, and what
+checks that passed found. The summary has at most 80 columns and no colours, so that the text can be piped.
 
 In JUnit XML (``junit.xml``) each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
 ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate=report`` is never a
@@ -17,10 +17,12 @@ because GitHub shows ten annotations of each level per step. Values in workflow 
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.checks.check import Check, Status, Verdict, percent
+from aftershock.results.checks.obligations.checks import SHARE_MIN
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.slo.metrics import moment
 from aftershock.results.text import details, observed, printable, problems, run_s, sentence, status, threshold, xml_text
@@ -32,11 +34,12 @@ _COLUMNS = (12, 11, 11, 43)
 
 def summary(verdict: Verdict) -> str:
     watched = [check for check in verdict.checks if _is_finding(check)]
-    troubled = [check for check in problems(verdict) if not _is_finding(check)]
+    troubled = [check for check in problems(verdict) if not _is_finding(check) and not _is_judged_too_little(check)]
     blocks = [
         fill(sentence(verdict), WIDTH),
         _provisional(verdict),
         *map(_trusted, verdict.trusted),
+        _judged_share(verdict),
         *map(_attention, troubled[:_ATTENTION_MAX]),
     ]
     if len(troubled) > _ATTENTION_MAX:
@@ -63,6 +66,7 @@ def summary(verdict: Verdict) -> str:
         )
     )
     blocks += map(_finding, watched)
+    blocks += [_finding(replace(check, why=check.finding, next=None)) for check in verdict.checks if _is_noted(check)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -74,6 +78,20 @@ def _provisional(verdict: Verdict) -> str:
     if facts["not_judged"]:
         words += f" Not judged yet: {', '.join(facts['not_judged'])}."
     return fill(printable(words), WIDTH)
+
+
+def _judged_share(verdict: Verdict) -> str:
+    """Return a line for each share of the time for which obligations were judged, if that was too little to pass."""
+    by_share: dict[str, list[Check]] = {}
+    for check in verdict.checks:
+        if _is_judged_too_little(check):
+            by_share.setdefault(percent(check.share or 0.0), []).append(check)
+    lines = []
+    for share, checks in by_share.items():
+        names = ", ".join(f"{check.id} of {check.subject.replace('arm=', '')}" for check in checks)
+        words = f"judged for {share} of the time after warm-up: {names}. To judge more: {checks[0].next}"
+        lines.append(fill(printable(words), WIDTH, subsequent_indent="  "))
+    return "\n".join(lines)
 
 
 def _trusted(difference: str) -> str:
@@ -89,8 +107,18 @@ def _attention(check: Check) -> str:
     return "\n".join([head, *indented])
 
 
+def _is_judged_too_little(check: Check) -> bool:
+    is_undecided = check.kind == "obligation" and check.status is Status.INCONCLUSIVE
+    return is_undecided and check.share is not None and check.share < SHARE_MIN
+
+
 def _is_finding(check: Check) -> bool:
     return not check.gate and check.status is Status.FAIL
+
+
+def _is_noted(check: Check) -> bool:
+    """Return True for a check that passed and has a finding all the same."""
+    return bool(check.finding) and check.status is Status.PASS
 
 
 def _finding(check: Check) -> str:

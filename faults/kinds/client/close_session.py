@@ -12,7 +12,16 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictInt, model_validator
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Fault, FieldPath, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    Fault,
+    FieldPath,
+    Impact,
+    Injection,
+    InjectionContext,
+    Report,
+)
 from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.clients import ClientText, select_clients
@@ -50,6 +59,7 @@ class CloseSession(Fault):
     proof = "Each broker answers that it does not know the closed fetch session."
     remedy = "Nothing needs to be restored: the consumer opens a new fetch session with its next fetch."
     exposure_target = "brokers"
+    closes_connections = True  # the broker answers the next fetch with an error
     exclusive_resources = ()
     for_rule = "refused"
     allowance_ms = 500
@@ -64,6 +74,9 @@ class CloseSession(Fault):
     session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None, description="id of the fetch session to close; needs `broker`"
     )
+
+    def impact(self) -> Impact:
+        return "connections"
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

@@ -195,7 +195,12 @@ class DisconnectClient(ClientFault):
     for_rule = "refused"
     allowance_ms = 1_000
 
+    closes_connections = True
+
     kind: Literal["disconnect_client"] = "disconnect_client"
+
+    def impact(self) -> Impact:
+        return "connections"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         targets = await self.target_clients(context, draws)

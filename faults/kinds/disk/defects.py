@@ -20,6 +20,7 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
+    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -127,6 +128,14 @@ class SlowDisk(DefectsFault):
     operations: Annotated[
         tuple[Literal["write", "fsync"], ...], Field(min_length=1, description="which operations of the disk")
     ] = ("fsync",)
+
+    def impact(self) -> Impact:
+        # how many writes wait for each other depends on the data
+        return "moments" if self.operations == ("fsync",) else "unknown"
+
+    def delay_ms(self) -> int:
+        """Return the delay of a request that waits for two flushes, of the log and of what was being flushed."""
+        return 2 * (self.delay + self.jitter) if self.impact() == "moments" else 0
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)

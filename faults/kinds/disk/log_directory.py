@@ -26,6 +26,7 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
+    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -75,10 +76,14 @@ class LogDirFault(NodeFault):
     family = "disk"
     exclusive_resources = (ExclusiveResource("disk", "brokers"), ExclusiveResource("process", "brokers"))
     drops_traffic = False
+    closes_connections = True  # the broker answers with an error, or halts
     allowance_ms = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_injection: ClassVar[type[LogDirInjection]]
 
     disk: Annotated[StrictInt, Field(ge=1, le=4, description="position of the log directory in `log.dirs`, from 1")] = 1
+
+    def impact(self) -> Impact:
+        return "nodes"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1

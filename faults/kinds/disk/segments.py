@@ -89,8 +89,8 @@ class SegmentFault(NodeFault):
         injection = DamageInjection(context, victim, roles, led)
         injection.damage = LogDamage(self.topic, self.partition, self.file, self.action, self.bytes)
         if state.isr == (victim,):  # no other replica has all acknowledged records
-            permits = Targets(brokers=(victim,), topics=(self.topic,), roles={**roles, "permits": TRUNCATES})
-            injection.targets = permits
+            roles |= {"permits": TRUNCATES, "exposed": {self.topic: [self.partition]}}
+            injection.targets = Targets(brokers=(victim,), topics=(self.topic,), roles=roles)
         return injection
 
 

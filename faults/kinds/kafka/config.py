@@ -19,10 +19,12 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
+    Impact,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
+    Silence,
     TargetKind,
     report_each_second,
 )
@@ -150,6 +152,13 @@ class Config(Fault):
         if sum(resource is not None for resource in (self.broker, self.topic, self.client_id)) != 1:
             raise ValueError("a config fault needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`")
         return self
+
+    def impact(self) -> Impact:
+        return "quota" if self.client_id else "unknown"
+
+    def silence(self) -> Silence | None:
+        """Return that each request is answered, if late: brokers answer at once and then read no more (KIP-219)."""
+        return None if self.client_id else super().silence()
 
     def kafka_apis(self) -> tuple[str, ...]:
         """Return the APIs that read and change the settings of the resource."""

@@ -15,6 +15,7 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
+    Impact,
     Injection,
     InjectionContext,
     Report,
@@ -66,6 +67,7 @@ class MoveCoordinator(Fault):
     remedy = "With `for` the earlier broker coordinates the group again."
     permanent_effect = "Without `for` the coordinator stays where it was moved."
     exposure_target = "topics"
+    closes_connections = True  # the former coordinator answers with an error
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
     for_rule = "optional"
     allowance_ms = 2_000
@@ -73,6 +75,9 @@ class MoveCoordinator(Fault):
 
     kind: Literal["move_coordinator"] = "move_coordinator"
     group: GroupName
+
+    def impact(self) -> Impact:
+        return "leaders"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         former = await context.world.coordinator(self.group)  # creates the topic of committed offsets

@@ -43,6 +43,7 @@ from aftershock.faults.kinds.link.base import ToxicInjection, link_roles, link_t
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
+from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.links import LinkStream, LinkText, Ways, links_of_rack, resolve
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId, Channel, Link, Stream
@@ -237,8 +238,8 @@ class Cut(Fault):
             except FaultError as error:
                 yield Problem(("between",), str(error))
 
-    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        world = context.world
+    async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], str]:
+        """Return the link streams to cut, and what the plan asks for in words."""
         homes = world.racks()
         if self.rack is not None:
             asked, streams = f"rack {self.rack}", await links_of_rack(self.rack, self.ways, world)
@@ -256,7 +257,11 @@ class Cut(Fault):
                 asked = " | ".join(", ".join(map(str, sorted(group))) for group in groups)
                 grudge = of_groups(groups, "both")
             streams = streams_of(grudge, world.links(), homes, brokers_of(world))
-        roles = await link_roles(asked, streams, world)
+        return streams, asked
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        streams, asked = await self.select(context.world, draws)
+        roles = await link_roles(asked, streams, context.world)
         if self.roles():
             roles["broker"] = streams[0].link.broker
         toxics = {stream: toxic_on(stream, context.fault, "timeout", {"timeout": 0}) for stream in streams}

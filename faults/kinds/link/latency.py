@@ -42,7 +42,6 @@ PROBE_SLACK_MS = 100  # upper bound of a probe's time beyond the delay
 QUIET_MS = 3.0  # a link this fast is idle, however short the requested delay
 QUIET_TRIES = 10
 QUIET_PAUSE_US = 50_000
-MOMENT_MS = 500  # on both streams it adds up to the second that the impact `moments` allows
 
 
 class Spikes(BaseModel):
@@ -96,9 +95,12 @@ class DelayFault(Fault):
         return draws | {"delay_ms": delays}
 
     def impact(self) -> Impact:
+        return "moments"
+
+    def delay_ms(self) -> int:
+        """Return the largest delay of the schedule, for both directions."""
         spike_ms = self.spikes.delay if self.spikes else 0
-        largest_ms = max(self.delay + self.jitter, (self.ramp_to or 0) + self.jitter, spike_ms)
-        return "moments" if largest_ms <= MOMENT_MS else "unknown"
+        return 2 * max(self.delay + self.jitter, (self.ramp_to or 0) + self.jitter, spike_ms)
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own times matter
         if self.for_ is None:

@@ -19,6 +19,7 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
+    Impact,
     Injection,
     InjectionContext,
     Report,
@@ -32,6 +33,10 @@ from aftershock.faults.targets.links import LinkStream, resolve
 from aftershock.faults.targets.values import PacketChange, PacketCounts
 
 SEEN_MIN = 100
+RETRANSMISSION_MS = 200  # the first time-out of a segment (RFC 6298); each further one is twice as long
+REPEATS_MAX = 10  # after which the time-outs reach their limit of two minutes
+UNLIKELY = 1e-6  # probability that a segment is lost so often, which a run of a million segments would show once
+ROUND_TRIPS = 10  # late round trips that obligations allow for (results/checks/obligations/spans.py)
 _MARGIN = 0.005
 _DEVIATIONS = 4.0  # of a random number of packets, which one run in ten thousand exceeds
 _COUNTED = {
@@ -101,6 +106,17 @@ class PacketFault(LinkFault):
     @abstractmethod
     def change(self) -> PacketChange:
         """Return what happens to the packets."""
+
+    def impact(self) -> Impact:
+        return "moments"
+
+    def delay_ms(self) -> int:
+        """Return the largest delay of packets in both directions; of lost packets, a tenth of the longest silence."""
+        change = self.change()
+        if change.action in ("drop", "corrupt"):
+            repeats = min(REPEATS_MAX, math.ceil(math.log(UNLIKELY) / math.log(change.share)))
+            return int(RETRANSMISSION_MS * (2**repeats - 1)) // ROUND_TRIPS
+        return 2 * (change.delay_ms + change.jitter_ms)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         world = context.world

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Impact, Injection, InjectionContext, Report
 from aftershock.faults.kinds.link.base import LinkFault, ToxicInjection, link_targets, toxic_on
 from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
@@ -80,6 +80,9 @@ class Stall(LinkFault):
     allowance_ms = 2_000
 
     kind: Literal["stall"] = "stall"
+
+    def impact(self) -> Impact:
+        return "links"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await resolve(self.link, context.world, draws)

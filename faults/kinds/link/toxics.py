@@ -271,7 +271,11 @@ class SlowClose(ToxicFault):
     ]
 
     def impact(self) -> Impact:
-        return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the limit of `moments`
+        return "moments"
+
+    def delay_ms(self) -> int:
+        """Return the delay until both ends know of a close."""
+        return 2 * self.delay
 
     def attributes(self) -> dict[str, int]:
         return {"delay": self.delay}

@@ -34,6 +34,7 @@ from aftershock.faults.kinds.fault import (
     Need,
     PlanContext,
     Report,
+    Silence,
     report_each_second,
 )
 from aftershock.faults.kinds.process.base import (
@@ -116,6 +117,10 @@ class Kill(NodeFault):
 
     def impact(self) -> Impact:
         return "nodes"
+
+    def silence(self) -> Silence | None:
+        """Return that a silent host closes no connection, not even when it is back: its new kernel knows none."""
+        return "beyond heal" if self.host == "silent" else None
 
     def cluster_needs(self) -> tuple[Need, ...]:
         return () if self.host == "gone" else ("hosts",)

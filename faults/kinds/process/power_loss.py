@@ -128,9 +128,10 @@ class PowerLoss(Fault):
         nodes = {}
         for victim in victims:
             nodes[str(victim)] = await node_duties(victim, [s for s in states if s.leader == victim], world)
-        exposed = await _exposed_topics(states, victims, world)
+        exposed = await _exposed_partitions(states, victims, world)
         asked = self.broker or (f"rack {self.rack}" if self.rack else "all nodes")
-        roles: dict[str, Any] = {"asked": asked, "nodes": nodes, **({"permits": TRUNCATES} if exposed else {})}
+        roles: dict[str, Any] = {"asked": asked, "nodes": nodes}
+        roles |= {"permits": TRUNCATES, "exposed": exposed} if exposed else {}
         undo = Undo("restore_power", {"brokers": list(victims)})
         targets = Targets(brokers=tuple(victims), topics=tuple(exposed), roles=roles)
         return PowerLossInjection(context, targets, victims, undo=undo)
@@ -144,13 +145,19 @@ class PowerLoss(Fault):
         return victims
 
 
-async def _exposed_topics(states: Sequence[PartitionState], victims: Sequence[BrokerId], world: World) -> list[str]:
-    """Return the topics with a partition whose acknowledged records the power cut may destroy.
+async def _exposed_partitions(
+    states: Sequence[PartitionState], victims: Sequence[BrokerId], world: World
+) -> dict[str, list[int]]:
+    """Return the partitions by topic whose acknowledged records the power cut may destroy.
 
     All in-sync replicas of such a partition lose power, and no broker among them writes each record to its disk before
     the record is acknowledged.
     """
     flushing = {victim for victim in victims if (device := await world.block_device(victim)) and device.sync}
-    at_risk = {state.topic for state in states if {*state.isr} <= {*victims} - flushing}
+    at_risk: dict[str, list[int]] = {}
+    for state in sorted(states, key=lambda state: (state.topic, state.partition)):
+        if {*state.isr} <= {*victims} - flushing:
+            at_risk.setdefault(state.topic, []).append(state.partition)
     settings = {topic: await world.config("topic", topic) for topic in at_risk}
-    return sorted(topic for topic in at_risk if settings[topic].get(_FLUSH, NO_SETTING).value != "1")
+    flushed = {topic for topic in at_risk if settings[topic].get(_FLUSH, NO_SETTING).value == "1"}
+    return {topic: numbers for topic, numbers in at_risk.items() if topic not in flushed}

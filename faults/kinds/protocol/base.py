@@ -21,6 +21,7 @@ from aftershock.faults.kinds.fault import (
     Draws,
     Fault,
     FieldPath,
+    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -180,6 +181,9 @@ class TamperFault(Fault):
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise ValueError(f"the parameters `{first}` and `{second}` exclude each other: remove either")
         return self
+
+    def impact(self) -> Impact:
+        return "requests"
 
     @property
     def named_api(self) -> str | None:

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
-from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext
+from aftershock.faults.kinds.fault import Band, Draws, Impact, InjectionContext, PlanContext
 from aftershock.faults.kinds.protocol.base import Api, TamperFault, known_to_kafka
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Witness
@@ -94,6 +94,9 @@ class HideError(UnprobedFault, ErrorFault):
 
     kind: Literal["hide_error"] = "hide_error"
 
+    def impact(self) -> Impact:
+        return "unknown"  # a client may wait for records that no broker has
+
 
 _NONE = "none"
 _NOT_OFFERED = -1
@@ -108,6 +111,7 @@ class CapVersions(TamperFault):
     """Let brokers offer no API version above the given versions, like an older broker."""
 
     band = Band("#c49c94", "old broker")
+    closes_connections = True
     proof = "A probe is offered no API version above `versions`. The wire proxy counts altered responses (each second)."
     remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
@@ -119,6 +123,9 @@ class CapVersions(TamperFault):
             description="highest offered version of each API, like {Fetch: 12}; with `none`, the API is not offered",
         ),
     ]
+
+    def impact(self) -> Impact:
+        return "unknown"  # which versions a client needs is its own affair
 
     @property
     def named_api(self) -> str:
@@ -151,6 +158,9 @@ class FalsifyHints(HintFault):
 
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
+
+    def impact(self) -> Impact:
+        return "unknown"  # a client may follow the hints again and again
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Draw the fault's random choices, including a fetch session id that no broker is likely to use."""

@@ -28,7 +28,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.ownership import group_of, unaware_others
-from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, reader_events, record
+from aftershock.results.checks.findings.records import (
+    Fact,
+    explode_facts,
+    no_record,
+    place_of,
+    reader_events,
+    record,
+)
 from aftershock.results.checks.findings.sequences import beginnings
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
@@ -74,6 +81,7 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
     facts = [
         Fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
         Fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
+        Fact("unassigned", "consume", F.col("client"), 1, F.col("lane") == 0),
     ]
     return explode_facts(counted.withColumn("record", no_record()), facts)
 
@@ -214,7 +222,8 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
     before = F.lag("committed").over(in_order.orderBy("place"))
     entries = log.withColumn("back", F.coalesce(F.col("committed") < before, F.lit(False)))
     own = entries.join(acked.select(*_PLACE, "client").distinct(), list(_PLACE)).withColumn("record", no_record())
-    return lost.unionByName(explode_facts(own, [Fact("backward", SIDE, F.col("client"), 1, F.col("back"))]))
+    at = place_of(topic="topic", partition="partition", offset="committed")
+    return lost.unionByName(explode_facts(own, [Fact("backward", SIDE, F.col("client"), 1, F.col("back"), at)]))
 
 
 REPLICA_SIDE = "replica"

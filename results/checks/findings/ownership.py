@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from aftershock.results.checks.permits import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.phases import Interval, merged
 
 SESSION_US = 45_000_000

@@ -4,9 +4,10 @@ A finding is the number of records that an integrity rule examined, and the numb
 
 **Records** may be lost, duplicated, misplaced, or never sent. Records in clean blocks (blocks of 2,048 records with
 equal fingerprints, see ``gate.py``) are only counted; all other records are rows of the ledger and are examined
-individually. A record lost by a ``lossy`` producer (such as acks=0) is not expected at a reader. A record whose
-producer got no offset can't be misplaced. A failed record was certainly not written (otherwise the record is in doubt),
-so a failed record in the log is a phantom.
+individually. Readers must get every record that is in the log, also if its producer is in doubt; a record that is not
+in the log is a loss of its producer, and no reader can get it. A record whose producer got no offset can't be
+misplaced. A failed record was certainly not written (otherwise the record is in doubt), so a failed record in the log
+is a phantom.
 
 **Offsets:** two records at one offset are a ``collision``; a record whose offset a reader passed over is ``skipped``. A
 partition's offsets are divided into buckets of 32,768; only buckets in which the log and a reader's deliveries differ
@@ -17,13 +18,14 @@ only the log is examined for records that share an offset. A record that a reade
 not ``skipped``. A record without producer id and seq is a phantom, not a collision.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.check import SAMPLES_MAX
+from aftershock.results.checks.explanations.model import AT, Explanation, explained_by
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.gate import acked
 from aftershock.results.measure.tables import Dims
@@ -33,6 +35,17 @@ LOG_READER = "log"
 """Client name of findings about the log, which concern no client."""
 
 _KEY = ("run", "rule", "side", "client")
+AT_FIELDS = ("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "occupied")
+
+
+def place_of(**values: Column | str | None) -> Column:
+    """Return the place and time of an anomaly (``AT``) from columns; an absent value is unknown."""
+    return F.struct(
+        *[
+            (F.col(v) if isinstance(v := values.get(n), str) else F.lit(None) if v is None else v).alias(n)
+            for n in AT_FIELDS
+        ]
+    ).cast(AT)
 
 
 def record() -> Column:
@@ -48,7 +61,8 @@ def no_record() -> Column:
 class Fact(NamedTuple):
     """Numbers of records that an integrity rule examined, and found ``broken``, in one row of a Spark table.
 
-    ``examined`` is absent (None) if another ``Fact`` already counts the record as examined.
+    ``examined`` is absent (None) if another ``Fact`` already counts the record as examined. ``at`` is the place and
+    time (``place_of``) that an explanation of the breach must match; without it nothing explains the breach.
     """
 
     rule: str
@@ -56,6 +70,7 @@ class Fact(NamedTuple):
     client: str | Column
     examined: Column | int | None
     broken: Column | int
+    at: Column | None = None
 
     def sql(self, named: Callable[[Column], str]) -> str:
         """Return SQL for a struct ``rule side client examined broken``; ``named`` returns the alias of a column."""
@@ -68,14 +83,15 @@ class Fact(NamedTuple):
 
         examined, broken = number(0 if self.examined is None else self.examined), number(self.broken)
         counted = broken if self.examined is None else f"if({examined} > 0, {broken}, 0L)"
+        at = f"cast(null as {AT})" if self.at is None else f"if({counted} > 0, {named(self.at)}, null)"
         return (
             f"named_struct('rule', '{self.rule}', 'side', {text(self.side)}, 'client', {text(self.client)}, "
-            f"'examined', {examined}, 'broken', {counted})"
+            f"'examined', {examined}, 'broken', {counted}, 'at', {at})"
         )
 
 
 def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
-    """Return a row ``run record rule side client examined broken`` for each row and ``Fact`` that examined a record.
+    """Return a row ``run record rule side client examined broken at`` for each row and ``Fact`` that examined a record.
 
     One SQL expression computes all facts, because each column built in Python calls the JVM a dozen times.
     """
@@ -92,19 +108,25 @@ def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
     return values.selectExpr("run", "record", expression).where("(examined > 0 or broken > 0) and client is not null")
 
 
-def summed(findings: DataFrame) -> DataFrame:
-    """Sum findings to one row per (run, rule, side, client), with the lowest broken records as samples.
+def summed(findings: DataFrame, spark: SparkSession, explanations: Sequence[Sequence[Explanation]]) -> DataFrame:
+    """Sum findings to one row per (run, rule, side, client, explanation), with the lowest broken records as samples.
 
-    A first aggregation leaves a row per broken record and one for all intact records, so that Spark sorts few rows.
+    ``explanations`` are those of each run; ``explanation`` is the number of the one that matches, null for breaches
+    that none matches and for intact records. A first aggregation leaves a row per breach and one for all intact
+    records, so that Spark sorts and compares few rows.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
-    few = findings.groupBy(*_KEY, broken.alias("record")).agg(
+    few = findings.groupBy(*_KEY, broken.alias("record"), "at").agg(
         F.sum("examined").alias("examined"), F.sum("broken").alias("broken")
     )
-    return few.groupBy(*_KEY).agg(
-        F.sum("examined").alias("examined"),
-        F.sum("broken").alias("broken"),
-        F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+    return (
+        explained_by(few, spark, explanations)
+        .groupBy(*_KEY, "explanation")
+        .agg(
+            F.sum("examined").alias("examined"),
+            F.sum("broken").alias("broken"),
+            F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+        )
     )
 
 
@@ -127,32 +149,60 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     return explode_facts(clean, [*sent, Fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
 
 
-def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    rows = ledger.withColumn("record", record())
+def _with_occupied(ledger: DataFrame, log: DataFrame) -> DataFrame:
+    """Add ``occupied``: True if the log holds another record at the acknowledged offset of a record, or ends before it.
+
+    This is what a truncation leaves behind; a gap in the log is not.
+    """
+    place = ("run", "topic", "partition")
+    elsewhere = ~F.array_contains("placed", F.struct("topic", "partition", "offset"))
+    missing = F.broadcast(ledger.where(acked() & elsewhere).select(*place, "offset").distinct())
+    taken = log.join(missing, [*place, "offset"], "left_semi").select(*place, "offset", F.lit(True).alias("taken"))
+    ends = log.groupBy(*place).agg(F.max("offset").alias("end"))
+    joined = ledger.join(F.broadcast(taken.distinct()), [*place, "offset"], "left")
+    joined = joined.join(F.broadcast(ends), [*place], "left")
+    beyond = F.coalesce(F.col("offset") > F.col("end"), F.lit(True))
+    return joined.withColumn("occupied", F.coalesce("taken", beyond)).drop("taken", "end")
+
+
+def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
+    rows = _with_occupied(ledger, log).withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged
     in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
     acknowledged_place = F.struct("topic", "partition", "offset")
     comparable = acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
     elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, acknowledged_place)
+    known = {"epoch": "leader_epoch", "attempts": "attempts"}
+    place = {"topic": "topic", "partition": "partition", "offset": "offset"}
+    when_acked = place_of(**place, **known, from_us="done_us", until_us="done_us", occupied="occupied")
+    # no second attempt was possible in the time of a record that was sent once
+    sent_us = F.when(F.coalesce(F.col("attempts"), F.lit(2)) > 1, F.col("sent_us"))
+    copy = F.try_element_at(placed, F.lit(-1))
+    at_copy = place_of(
+        **{name: copy[name] for name in place}, **known, from_us=sent_us, until_us=F.coalesce("done_us", "deadline_us")
+    )
     of_producers = [
-        Fact("lost", "produce", client, acked(), lost),
+        Fact("lost", "produce", client, acked(), lost, when_acked),
         Fact("delivered", "produce", client, lost, F.size(placed) > 0),
-        Fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
-        Fact("misplaced", "produce", client, comparable, elsewhere),
+        Fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1, at_copy),
+        Fact("misplaced", "produce", client, comparable, elsewhere, when_acked),
         Fact("in_doubt", "produce", client, in_doubt, logged),
         Fact("phantom", "produce", client, failed, logged),
         _foreign(LOG_READER, F.col("logged")),
     ]
     reader, deliveries = F.col("reader"), F.col("deliveries")
-    own_topic = F.coalesce(F.array_contains("reads", F.col("topic")), F.lit(False))
-    due = acked() & own_topic & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
-    missing, unreached = _deliverable() & (deliveries == 0), F.col("unreached")
-    due, undelivered = due & ~unreached, missing & ~unreached
+    due, unreached = _deliverable(), F.col("unreached")
+    read = due | _own() & (deliveries > 0)
+    awaited = acked() & F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
+    first = F.try_element_at(placed, F.lit(1))
+    at_log = place_of(
+        **{name: first[name] for name in place}, epoch="leader_epoch", from_us="done_us", until_us="done_us"
+    )
     of_readers = [
-        Fact("lost", "consume", reader, due, undelivered),
-        Fact("unlogged", "consume", reader, undelivered, F.col("logged") == 0),
-        Fact("unreached", "consume", reader, missing & unreached, 0),
+        Fact("lost", "consume", reader, read & ~unreached, due & (deliveries == 0), at_log),
+        Fact("unreached", "consume", reader, due & unreached, 0),
+        Fact("undeliverable", "consume", reader, awaited & undeliverable(dims, deliveries == 0), 0),
         Fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
         _foreign(reader, deliveries),
     ]
@@ -171,24 +221,24 @@ def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[Client, Mapp
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
     """Return a row per record and reader, with the number of times that the record was delivered to the reader."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topics").alias("reads"), "from_us")
-    lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
-    joined = ledger.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
-    joined = joined.withColumn(
+    joined = ledger.join(F.broadcast(readers), "run").withColumn(
         "deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, delivery: n + delivery["n"])
     )
     return with_unreached(joined, dims, F.col("deliveries") == 0)
 
 
 def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataFrame:
-    """Add the column ``unreached``, true if a reader stopped before it reached a record (event ``drain_incomplete``).
+    """Add the column ``unreached``, true if a reader was too slow to reach a record (event ``drain_incomplete``).
 
-    ``records`` has a row per record of the ledger and reader (column ``reader``).
+    If the reader stood still instead, it owes the record. ``records`` has a row per record of the ledger and reader
+    (column ``reader``).
     """
     stops = [
         (run, client.key, f"{topic}/{number}", position)
         for run, evidence in enumerate(dims.evidences)
         for client, line in reader_events(evidence, "drain_incomplete")
+        if not stood_still(evidence, client, line)
         for topic, number, position, _ in line["positions"]
     ]
     if not stops:
@@ -205,10 +255,49 @@ def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataF
     return stopped.withColumn("unreached", F.coalesce(beyond, F.lit(False))).drop("positions")
 
 
+STILL_US = 30_000_000
+"""Time without any progress after which a reader is not slow. The harness gives readers that long to read on."""
+
+RECOVERY_US = 60_000_000
+"""Time after the last fault in which a reader need not read: librdkafka's socket.timeout.ms, which is longer than the
+request time-out of Kafka's client (30 s) and a group's default session (45 s)."""
+
+_TIMEOUTS_MS = ("socket.timeout.ms", "request.timeout.ms", "session.timeout.ms")
+
+
+def stood_still(evidence: Evidence, client: Client, line: Mapping[str, Any]) -> bool:
+    """Return True if a reader that did not read to the end had read nothing for ``STILL_US``, though it could.
+
+    That its brokers answered is known, because the harness itself read all topics to their ends before. Older evidence
+    does not tell for how long the reader had stood still (``idle_us``), so it counts as slow.
+    """
+    if line.get("idle_us") is None:
+        return False
+    settings = evidence.arm_settings(client)
+    timeouts_us = [int(settings[name]) * 1000 for name in _TIMEOUTS_MS if name in settings]
+    fault_us = max((moment["t_us"] for moment in evidence.journal), default=0)
+    could_us = fault_us + max([RECOVERY_US, *timeouts_us]) if fault_us else 0
+    return bool(line["t_us"] - max(line["t_us"] - line["idle_us"], could_us) >= STILL_US)
+
+
+def undeliverable(dims: Dims, undelivered: Column) -> Column:
+    """Return True for records of the ledger that a reader did not get and nobody can get, as they are in no log.
+
+    Whether their producer may lose them is a question of the producer's checks. Without a log nothing is known.
+    """
+    with_log = [run for run, evidence in enumerate(dims.evidences) if evidence.parquet["log"]]
+    return undelivered & (F.col("logged") == 0) & F.col("run").isin(with_log)
+
+
+def _own() -> Column:
+    """True for a record of a producer of the run in the log of a topic that the reader reads."""
+    topic = F.try_element_at("placed", F.lit(1))["topic"]
+    return F.col("client").isNotNull() & F.coalesce(F.array_contains("reads", topic), F.lit(False))
+
+
 def _deliverable() -> Column:
-    meant = F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
-    readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
-    return acked() & F.coalesce(meant, F.lit(False)) & readable
+    """True for a record that a reader must get: it is in the log, and not from before the reader began."""
+    return _own() & (F.col("logged") > 0) & (F.col("intended_us") >= F.col("from_us"))
 
 
 def _foreign(reader: str | Column, count: Column) -> Fact:
@@ -226,7 +315,8 @@ _SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,l
 
 def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) -> DataFrame:
     logged = _logged(read.log)
-    lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
+    columns = {"member": F.coalesce("member", F.lit("")), "record": record()}
+    lanes = _placed(delivered.withColumns(columns), *_LANE, "at")
     compared = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
     # deliveries that differ from the log's record at their offset, and log records that share an offset
     differing = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
@@ -240,8 +330,9 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
     lost = lost.select("run", F.col("reader").alias("client"), "producer_id", "seq")
     named = rows.withColumns({"producer_id": F.col("record.producer_id"), "seq": F.col("record.seq")})
     skipped = named.join(lost, ["run", "client", "producer_id", "seq"], "left_anti")
-    collisions = explode_facts(apart, [Fact("collision", "consume", F.col("client"), None, 1)])
-    return collisions.unionByName(explode_facts(skipped, [Fact("skipped", "consume", F.col("client"), None, 1)]))
+    at = place_of(topic="topic_id", partition="partition", offset="offset", from_us="read_us", until_us="read_us")
+    collisions = explode_facts(apart, [Fact("collision", "consume", F.col("client"), None, 1, at)])
+    return collisions.unionByName(explode_facts(skipped, [Fact("skipped", "consume", F.col("client"), None, 1, at)]))
 
 
 def shared(log: DataFrame) -> DataFrame:
@@ -316,19 +407,26 @@ def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> DataFrame:
-    """Return the lowest and highest record id at each offset of the given buckets, of the log and of deliveries."""
+    """Return the lowest and highest record id at each offset of the given buckets, of the log and of deliveries.
+
+    ``read_us`` is the time at which the reader reached the offset.
+    """
     log = logged.join(suspects, [*_BUCKET]).withColumn("of_log", F.lit(True))
     lane = lanes.join(suspects, [*_BUCKET, *_LANE]).withColumn("of_log", F.lit(False))
     columns = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]
     of_log, of_lane = F.when(F.col("of_log"), F.col("record")), F.when(~F.col("of_log"), F.col("record"))
-    return (
+    places = (
         log.select(*columns)
-        .unionByName(lane.select(*columns))
+        .unionByName(lane.select(*columns, "at"), allowMissingColumns=True)
         .groupBy(*_PARTITION, "offset", *_LANE, "first", "last")
         .agg(
             F.max("of_log").alias("logged"),
             F.min("of_log").alias("passed"),
             F.array_compact(F.array(F.min(of_log), F.max(of_log))).alias("log"),
             F.array_compact(F.array(F.min(of_lane), F.max(of_lane))).alias("had"),
+            F.min("at").alias("at"),
         )
     )
+    # an offset that was passed over has the time of the next delivery
+    onwards = Window.partitionBy(*_PARTITION, *_LANE).orderBy(F.col("offset").desc())
+    return places.withColumn("read_us", F.last("at", ignorenulls=True).over(onwards))

@@ -27,7 +27,15 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import LOG_READER, Fact, explode_facts, reader_events, record
+from aftershock.results.checks.findings.records import (
+    AT_FIELDS,
+    LOG_READER,
+    Fact,
+    explode_facts,
+    place_of,
+    reader_events,
+    record,
+)
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
@@ -120,7 +128,7 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
     # the newest leader epoch of each partition, from readers that report the high watermark of each response
     own_epochs = delivered.where(F.col("own") & F.col("epoch").isNotNull())
     newest = own_epochs.groupBy(*by_partition).agg(F.max("epoch").alias("newest"))
-    counts = _examined(_flagged(exact).join(F.broadcast(newest), [*by_partition], "left"))
+    counts = _examined(_with_attempts(_flagged(exact), read).join(F.broadcast(newest), [*by_partition], "left"))
     if doubted is not None:
         # no row of an intact sequence is broken: one row per client
         intact = rows.join(F.broadcast(doubted), "print", "left_anti")
@@ -141,18 +149,20 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
     with_ids = read.log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
     logged = with_ids.join(F.broadcast(producers), ["run", "producer_id"]).select(
         *("run", F.lit("log").alias("side"), "client", "topic", "partition", lane),
-        *(F.col("seq").alias("value"), F.col("offset").alias("at"), "error", "producer_id", "seq"),
+        *(F.col("seq").alias("value"), F.col("offset").alias("at"), "error", "producer_id", "seq", "offset"),
     )
     # deliveries: the value is the offset, ``at`` the time
     marks = ("epoch", "high_watermark", "broker_id", "own", "error")
     reads = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
-    reads = reads.select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq")
+    times = {"from_us": F.col("at"), "until_us": F.col("at")}
+    reads = reads.withColumns(times).select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq", "offset", *times)
     # acknowledgements of first attempts: value and ``at`` are the offset
     acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
     acks = read.outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull()).select(
         *("run", F.lit("acks").alias("side"), F.concat_ws("/", "workload", "arm").alias("client")),
         *("topic", "partition", lane, F.col("offset").alias("value"), F.col("offset").alias("at")),
-        *(F.col("leader_epoch").alias("epoch"), "producer_id", "seq"),
+        *(F.col("leader_epoch").alias("epoch"), "producer_id", "seq", "offset"),
+        *(F.col("done_us").alias("from_us"), F.col("done_us").alias("until_us")),
     )
     rows = logged.unionByName(reads, allowMissingColumns=True).unionByName(acks, allowMissingColumns=True)
     return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
@@ -168,6 +178,21 @@ def _flagged(rows: DataFrame) -> DataFrame:
     whole = {"dirty": F.max("late"), "top": F.max("high_watermark"), "until": F.max("at")}
     flagged = rows.withColumns({"late": late, "before": before})
     return flagged.withColumns({name: column.over(lane) for name, column in whole.items()})
+
+
+def _with_attempts(rows: DataFrame, read: Tables) -> DataFrame:
+    """Add to rows of the log the times of the record at its producer, in which it may have been sent again.
+
+    A record that was sent once has no such time (null).
+    """
+    produced = read.outcomes.where((F.col("op") == "produce") & (F.col("attempts").isNull() | (F.col("attempts") > 1)))
+    sent = produced.select(
+        *("run", "producer_id", "seq", F.lit("log").alias("side"), "attempts"),
+        *(F.col("sent_us").alias("log_from_us"), F.coalesce("done_us", "deadline_us").alias("log_until_us")),
+    )
+    joined = rows.join(sent, ["run", "producer_id", "seq", "side"], "left")
+    of_log = {name: F.coalesce(name, f"log_{name}") for name in ("from_us", "until_us")}
+    return joined.withColumns(of_log).drop("log_from_us", "log_until_us")
 
 
 def _corrupt() -> Column:
@@ -198,6 +223,10 @@ def _examined(rows: DataFrame) -> DataFrame:
             (F.min(2 * F.col("at") + F.col("late").cast("int")) % 2 == 1).alias("late"),
             F.min("producer_id").alias("producer_id"),
             F.min("seq").alias("seq"),
+            # the place and time of the breach: of an intact sequence they mean nothing
+            *[F.first(F.col("exact")[name]).alias(name) for name in ("topic", "partition")],
+            *[F.min(name).alias(name) for name in ("offset", "from_us", "epoch")],
+            *[F.max(name).alias(name) for name in ("until_us", "attempts")],
         )
         .withColumn("record", record())
     )
@@ -214,14 +243,15 @@ def _facts() -> list[Fact]:
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
     is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
     exact = F.col("point").isNotNull()
+    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "occupied")})
     ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
     return [
-        Fact("order", side, client, ordered, exact & F.col("late")),
-        Fact("repeated", side, client, read, F.when(exact, n - 1)),
+        Fact("order", side, client, ordered, exact & F.col("late"), at),
+        Fact("repeated", side, client, read, F.when(exact, n - 1), at),
         Fact("collision", "consume", reader, ordered, 0),
         Fact("skipped", side, client, read, 0),
         Fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),
         Fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
-        *[Fact(rule, side, client, None, F.when(F.col("rule") == rule, n)) for rule in (_BACKWARD, _BEYOND)],
+        *[Fact(rule, side, client, None, F.when(F.col("rule") == rule, n), at) for rule in (_BACKWARD, _BEYOND)],
         Fact(_CORRUPT, "consume", reader, None, F.when(F.col("rule") == _CORRUPT, n)),
     ]

@@ -10,25 +10,28 @@
 
 Where the evidence is ambiguous, every rule assumes that no progress was possible. The effect of a fault is unknown if
 the fault failed, if the fault kind doesn't declare an effect, or if the fault began while the ISR might not be full;
-then no progress is required of the partitions and clients that the fault may affect. A fault that was not undone lasts
-until the end of the run.
+then no progress is required of the partitions and clients that the fault may affect while it lasts. A fault that was
+not undone lasts until the end of the run.
 
 **Reachability** of nodes by clients, replicas and the quorum, through proxies (nodes of one rack connect directly)::
 
     client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3
                                k2 ───controller_b-k3──▶ k3
 
-If one direction of a link is broken, no request succeeds over that link. The evidence doesn't record which broker leads
-a partition, so progress counts as possible only if every available replica could lead it. A replica is unavailable if
-its node is down, or is cut off in both directions from the majority of the voters, because the controller fences the
-node and another replica leads. After a fault that cut one direction it is unknown which controller is active, so no
-progress is required.
+If one direction of a link is broken, no request succeeds over that link. If the evidence says who led a partition
+(``leaders.py``), that broker must be available; otherwise progress counts as possible only if every available replica
+could lead it. A replica is unavailable if its node is down, or is cut off in both directions from the majority of the
+voters, because the controller fences the node and another replica leads. After a fault that cut one direction it is
+unknown which controller is active, so no progress is required.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from aftershock.names import offsets_partition
+from aftershock.results.checks.obligations.leaders import Leaders, Reign, possible_leaders
 from aftershock.results.evidence.evidence import Evidence
 
 COORDINATION = "__consumer_offsets"
@@ -47,15 +50,30 @@ class Terrain:
 
 @dataclass(frozen=True)
 class Seat:
-    """Partitions with the same replicas, so that either all of these partitions are available or none.
+    """Partitions with the same replicas and leaders, so that either all of these partitions are available or none.
 
-    If ``replicas`` is unrecorded (None), any ``replication`` brokers may hold the replicas.
+    If ``replicas`` is unrecorded (None), any ``replication`` brokers may hold the replicas. ``reigns`` say who led
+    when; without them any available replica may lead. A partition that a protocol fault names has a seat of its own,
+    with its ``number``.
     """
 
     topic: str
     replicas: frozenset[int] | None
     replication: int
     in_sync_min: int
+    reigns: tuple[Reign, ...] = ()
+    number: int | None = None
+
+    def led_by(self, brokers: frozenset[int], at_us: int) -> bool:
+        """Return True if one of the brokers may lead the partitions at a time."""
+        leaders = possible_leaders(self.reigns, at_us)
+        if leaders is not None:
+            return not brokers.isdisjoint(leaders)
+        return bool(brokers) and (self.replicas is None or not self.replicas.isdisjoint(brokers))
+
+    def held_by(self, brokers: frozenset[int]) -> bool:
+        """Return True if one of the brokers may hold a replica."""
+        return bool(brokers) and (self.replicas is None or not self.replicas.isdisjoint(brokers))
 
 
 def terrain_of(evidence: Evidence) -> Terrain | None:
@@ -75,8 +93,13 @@ def settings_of(evidence: Evidence) -> dict[str, str]:
     return {str(key): str(value) for key, value in {**profile, **(cluster.get("config") or {})}.items()}
 
 
-def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tuple[int, ...]]:
-    """Return a topic's partition numbers, grouped by replicas; empty if the plan has no such topic."""
+def seats_of(
+    evidence: Evidence, terrain: Terrain, topic: str, leaders: Leaders, named: Collection[int] = ()
+) -> dict[Seat, tuple[int, ...]]:
+    """Return a topic's partition numbers by seat; empty if the plan has no such topic.
+
+    ``named`` are the partitions that protocol faults name.
+    """
     planned = next((entry for entry in evidence.timeline.get("topics", ()) if entry["name"] == topic), None)
     if planned is None:
         return {}
@@ -85,19 +108,35 @@ def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tup
     assigned = {int(number): replicas for number, replicas in (recorded.get("assignment") or {}).items()}
     name = "min.insync.replicas"  # Kafka's default is 1
     in_sync_min = int((planned.get("config") or {}).get(name, settings_of(evidence).get(name, 1)))
-    seats: dict[Seat, tuple[int, ...]] = {}
+    seats: defaultdict[Seat, list[int]] = defaultdict(list)
     for number in range(planned["partitions"]):
         replicas = frozenset(map(int, assigned[number])) if number in assigned else None
         count = min(planned["replication"], len(terrain.brokers))
-        seat = Seat(topic, replicas, count if replicas is None else len(replicas), in_sync_min)
-        seats[seat] = (*seats.get(seat, ()), number)
-    return seats
+        reigns = leaders.get((topic, number), ())
+        own = number if number in named else None
+        count = count if replicas is None else len(replicas)
+        seats[Seat(topic, replicas, count, in_sync_min, reigns, own)].append(number)
+    return {seat: tuple(numbers) for seat, numbers in seats.items()}
 
 
-def coordination(terrain: Terrain) -> Seat:
-    """Return the replicas of Kafka's internal topics (groups, transactions), any three brokers with two in sync."""
+OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
+
+
+def coordinators(evidence: Evidence, terrain: Terrain, leaders: Leaders, group: str | None) -> list[Seat]:
+    """Return the seats of the coordinator of ``group``, or (None) of every group: any three brokers with two in sync.
+
+    A group's coordinator is the leader of its partition of ``__consumer_offsets``.
+    """
     count = len(terrain.brokers)
-    return Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count))
+    settings = settings_of(evidence)
+    partitions = int(settings.get(OFFSETS_PARTITIONS) or 50)  # Kafka's default
+    numbers = range(partitions) if group is None else [offsets_partition(group, partitions)]
+    reigns = {leaders.get((COORDINATION, number), ()) for number in numbers}
+    # without a known leader of one partition any broker may coordinate
+    return [
+        Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count), known)
+        for known in (reigns if () not in reigns else {()})
+    ]
 
 
 Stage = Literal["before", "moving", "in force", "over"]
@@ -105,18 +144,84 @@ ALONE = ("nodes", "one node")
 """Effects of a fault without ``for`` (such as a restart) that end with the fault's action; other effects stay."""
 
 
+Silence = Literal["none", "until heal", "beyond heal"]
+"""How long requests to a fault's targets stay unanswered: not at all, because connections are closed; until the heal,
+which answers them (a frozen node) or closes their connections (a cut link); or also after it (a host that vanished)."""
+
+
+@dataclass(frozen=True)
+class Tampering:
+    """What a rule of the wire proxy does to requests, from the fault's ``roles.rule`` in the journal.
+
+    ``attempts`` is how many attempts of a request the rule may hit one after the other; None if it hits each.
+    """
+
+    do: str
+    api: str | None
+    partition: int | None
+    attempts: int | None
+    delay_ms: int = 0
+    silent: bool = False
+    fatal: bool = False
+
+
+# Error codes after which a client may end for good: authorisation, versions, a fenced or unknown producer or member.
+FATAL_ERRORS = frozenset((17, 29, 30, 31, 33, 34, 35, 45, 47, 48, 49, 53, 54, 58, 59, 82, 90))
+UNLIKELY = 1e-6
+"""Probability of a run of hits of a rule with a ``probability`` that obligations no longer reckon with: a run of a
+million attempts would show one."""
+TAMPERING = {
+    "delay_request": "late",
+    "delay_response": "late",
+    "drop_request": "lost",
+    "drop_response": "lost",
+    "close_mid_frame": "lost",
+    "answer_error": "error",
+    "duplicate_request": "none",
+    "strip_hints": "error",  # a client asks for metadata instead
+}
+"""What a client notices of each action of the wire proxy; the effects of other actions are unknown."""
+
+
+def tampering_of(rule: Mapping[str, Any]) -> Tampering | None:
+    """Return what a rule does to requests; None if that is unknown."""
+    do = TAMPERING.get(str(rule.get("do")))
+    if do is None:
+        return None
+    chances, attempts = str(rule.get("chances") or ""), None
+    if rule.get("nth") is not None:
+        attempts = 1
+    elif "0" in chances:
+        share, attempts, left = chances.count("1") / len(chances), 0, 1.0
+        while left > UNLIKELY:
+            left, attempts = left * share, attempts + 1
+    elif do == "none" or rule.get("do") == "strip_hints":
+        attempts = 1
+    return Tampering(
+        do=do,
+        api=rule.get("api"),
+        partition=rule.get("partition"),
+        attempts=attempts,
+        delay_ms=int(rule.get("delay_ms") or 0),
+        silent=do == "lost" and rule.get("do") != "close_mid_frame" and rule.get("connection") == "silent",
+        fatal=do == "error" and rule.get("error") in FATAL_ERRORS,
+    )
+
+
 @dataclass(frozen=True)
 class Harm:
     """Effect of a fault on the cluster; ``unrecorded`` counts changes of nodes or leaders at unknown times.
 
-    ``announced`` is True if the fault closes its clients' connections, so that clients notice the fault at once.
-    ``controller`` is True if the active controller may have been among the fault's brokers.
+    ``silence`` says how long requests to the fault's targets stay unanswered. ``delay_ms`` is by how much a round trip
+    over the fault's links is longer. ``controller`` is True if the active controller may have been among the fault's
+    brokers. ``tampering`` is what a protocol fault does to requests. ``restarts`` is True if the heal restarts
+    the brokers.
     """
 
     fault: str
     kind: str
     impact: str
-    announced: bool
+    silence: Silence
     start_us: int
     injected_us: int
     healing_us: int
@@ -127,6 +232,11 @@ class Harm:
     clients: frozenset[str] = frozenset()
     controller: bool = True
     unrecorded: int = 0
+    delay_ms: int = 0
+    tampering: Tampering | None = None
+    restarts: bool = False
+    between_clients: bool = False
+    """True for a rule of the wire proxy, which stands between clients and brokers and sees nothing else."""
 
     def stage(self, at_us: int) -> Stage:
         """Return the fault's stage at a given time; a boundary between two stages belongs to the later stage."""
@@ -138,6 +248,16 @@ class Harm:
     def between_nodes(self) -> bool:
         """True if the fault affects links between nodes, and so may have separated replicas or controllers."""
         return any(not link.startswith("client_") for link in self.links)
+
+    def served_links(self, racks: Sequence[str]) -> frozenset[int]:
+        """Return the brokers whose links from clients of ``racks`` the fault affects."""
+        prefixes = tuple(f"client_{rack}-k" for rack in racks)
+        return frozenset(int(link.rpartition("-k")[2]) for link in self.links if link.startswith(prefixes))
+
+    @property
+    def announced(self) -> bool:
+        """True if clients notice the fault at once, by closed connections or errors."""
+        return self.silence == "none"
 
     @property
     def everywhere(self) -> bool:
@@ -158,22 +278,32 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
         return None
     targets: Mapping[str, Any] = next((line["targets"] for line in reversed(lines) if line.get("targets")), {})
     declared = "injected" in at_us and "failed" not in at_us
-    impact = str(step.get("takes", "unknown")) if declared else "unknown"
+    roles: Mapping[str, Any] = targets.get("roles") or {}
+    impact, tampering = str(step.get("takes", "unknown")) if declared else "unknown", None
+    if declared and roles.get("rule"):
+        # older timelines declare no impact of protocol faults; the journal has their rules
+        tampering = tampering_of(roles["rule"])
+        impact = "requests" if tampering else "unknown"
     alone = step.get("for_ms") is None
     # the heal is proven, unless the last line gives a reason why an emergency heal was not verified
     undone = lines[-1]["state"] == "healed" and (alone or not lines[-1].get("why"))
-    stays = not undone or (alone and impact not in (*ALONE, "leaders", "members"))
+    stays = not undone or (alone and impact not in (*ALONE, "leaders", "members", "connections"))
+    if tampering and tampering.fatal:
+        stays = True  # a client that ended does not come back
     start_us, end_us = at_us["intended"], until_us if stays else lines[-1]["t_us"]
     whole = stays or alone
     # changes within one stage: nodes that stop and return, leaders that move
-    unrecorded = {"nodes": 2, "leaders": 1}.get(impact, 0) if alone else 0
-    if impact == "one node":
-        unrecorded = 2 * len({*targets.get("brokers", ())})
+    unrecorded = {"nodes": 2, "one node": 2, "leaders": 1}.get(impact, 0) if alone else 0
+    if "silence" in step:
+        silence: Silence = step["silence"] or "none"
+    else:  # older timelines
+        vanished = step.get("kind") == "kill" and (step.get("parameters") or {}).get("host") == "silent"
+        silence = "beyond heal" if vanished else "none" if step.get("told") else "until heal"
     return Harm(
         fault=step["id"],
         kind=str(step.get("kind")),
         impact="unknown" if stays else impact,
-        announced=bool(step.get("told", False)),
+        silence=silence,
         start_us=start_us,
         injected_us=start_us if whole else at_us.get("injected", start_us),
         healing_us=end_us if whole else at_us.get("healing", end_us),
@@ -182,9 +312,19 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
         links=frozenset(targets.get("links", ())),
         topics=frozenset(targets.get("topics", ())),
         clients=frozenset(targets.get("clients", ())),
-        controller=(targets.get("roles") or {}).get("controller") is not False,
+        controller=roles.get("controller") is not False,
         unrecorded=unrecorded,
+        delay_ms=int(step.get("delay_ms", LEGACY_DELAY_MS)) if impact == "moments" else 0,
+        restarts=any((line.get("undo") or {}).get("verb") in RESTARTING for line in lines),
+        tampering=tampering,
+        between_clients=bool(roles.get("rule")),
     )
+
+
+RESTARTING = ("reopen_log_dir", "restore_disk")
+"""Undo verbs, in the journal, of heals that stop and start a node."""
+LEGACY_DELAY_MS = 1_000
+"""Longest delay of a round trip by a fault with impact ``moments``, in timelines without ``delay_ms``."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +334,8 @@ class State:
     terrain: Terrain
     away: frozenset[int]
     lost: frozenset[str]
+    supposed: frozenset[int] = frozenset()
+    """Nodes of ``away`` that stop and return at unrecorded times, so that their leaderships end at unknown times."""
 
     def carries(self, channel: str, source: int, target: int) -> bool:
         home = self.terrain.racks[source]
@@ -203,14 +345,14 @@ class State:
         return f"client_{rack}-k{broker}" not in self.lost
 
 
-def refusal(seat: Seat, rack: str, state: State) -> str | None:
-    """Return why a client in ``rack`` may make no progress on a partition; None if progress is possible."""
+def refusal(seat: Seat, rack: str, state: State, at_us: int) -> str | None:
+    """Return why a client in ``rack`` may make no progress on a partition at a time; None if progress is possible."""
     up = frozenset(state.terrain.racks) - state.away
-    governed = _governed(state, up)
-    if governed is None:
+    ruled = governed(state, up)
+    if ruled is None:
         return "no majority of the quorum's voters is certain to elect an active controller"
-    brokers = governed & state.terrain.brokers
-    if stale := sorted(node for node in (up & state.terrain.brokers) - governed if state.served(rack, node)):
+    brokers = ruled & state.terrain.brokers
+    if stale := sorted(node for node in (up & state.terrain.brokers) - ruled if state.served(rack, node)):
         return f"broker {stale[0]} has lost its connection to the controller, and clients still reach this broker"
 
     # each possible leader needs enough replicas in sync
@@ -218,11 +360,18 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
         leaders, count = brokers, seat.replication - len(state.terrain.brokers - brokers)
     else:
         leaders, count = seat.replicas & brokers, len(seat.replicas & brokers)
+    known = possible_leaders(seat.reigns, at_us)
+    if known is not None and state.supposed.isdisjoint(known):
+        if not known or not known <= brokers:
+            lost = sorted(known - brokers)
+            return f"node {lost[0]} leads a partition of {seat.topic}" if lost else f"{seat.topic} has no leader"
+        leaders = known
     needed = max(1, seat.in_sync_min)
     if count < needed:
         return f"the topic {seat.topic} may have {max(0, count)} of the {needed} in-sync replicas it needs"
+    peers = brokers if seat.replicas is None else seat.replicas & brokers
     for leader in sorted(leaders):
-        deaf = sum(not state.carries("replication", peer, leader) for peer in leaders if peer != leader)
+        deaf = sum(not state.carries("replication", peer, leader) for peer in peers if peer != leader)
         if count - deaf < needed:
             return (
                 f"if node {leader} leads a partition of {seat.topic}, it may have {count - deaf} of the {needed} "
@@ -235,7 +384,7 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
     )
 
 
-def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
+def governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
     """Return the nodes that a majority of voters certainly controls; None if no majority is certain.
 
     Only voters accept connections on the controller listeners. An island is a set of nodes connected in at least one

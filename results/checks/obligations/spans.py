@@ -1,232 +1,63 @@
-"""Spans of time in which a client must make progress, and the grace (permitted pause) after each cluster change.
+"""Spans of time in which a client must make progress, and the longest permitted stall in each.
 
-The grace is the time for which progress may stop after a change of the cluster, which is the sum of the time-outs and
-back-offs of Kafka and of the client.
-
-=======================  ===========================================================================================
-change                   grace
-=======================  ===========================================================================================
-nodes stop               an election of the quorum (if the controller may be among them), the broker's session
-links between nodes      the same, and 1.5 x ``replica.lag.time.max.ms``, as a leader checks its followers' lag every
-fail or return           half of it (ReplicaManager)
-nodes return             none, as the heal waits until the nodes are in every ISR; an isolated controller, whose heal
-                         only starts the process, takes 10 s to boot, an election and the brokers' sessions
-client links, leaders    none
-an unknown fault ends    all of the above
-=======================  ===========================================================================================
-
-The grace also contains the client's own waits, which are its longest back-offs and a metadata request; after an
-unannounced fault (connections stay open and silent) two requests that time out and a connection attempt; for a member
-of a group a heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
-
-The time after warm-up is divided into spans at each moment when a fault's state changes or a grace ends. Progress is
-required in a span if progress is possible under any leader, and the grace after each change has ended. If nodes stop
-and return at unrecorded times (a restart), the start of the grace is unknown, so the grace is added to the patience
-(the longest permitted stall), once per change.
+The time after warm-up is divided into spans at each moment when a fault's state changes, another broker may lead, or a
+grace ends. Progress is required in a span if progress is possible under every possible leader, and the grace after each
+change has ended. Consecutive spans in which progress is required are a *stretch*: a stall is judged over all of it.
+What slows clients down without stopping them is added to the patience (the longest permitted stall) instead: late
+traffic by ten late round trips, requests that fail at random by as many attempts as a run of failures may take, and
+changes at unrecorded times (a restart) by their grace.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from aftershock.results.checks.obligations.reach import ALONE, Harm, Seat, State, Terrain, refusal
-
-BOOT_MS = 10_000
-ROUND_MS = 1_000  # a metadata request and its response on a busy host
-
-
-# settings that make a client wait: for a request, a connection, between connections, between retries; each with its
-# default in ms, and how often the client may wait so long
-_JAVA = (
-    ("request.timeout.ms", 30_000, 2),
-    ("socket.connection.setup.timeout.max.ms", 30_000, 1),
-    ("reconnect.backoff.max.ms", 1_000, 1.2),  # Kafka's jitter of 20 % comes on top of its limits
-    ("retry.backoff.max.ms", 1_000, 1.2),
+from aftershock.results.checks.obligations.graces import (
+    Change,
+    changes_of_faults,
+    changes_of_leaders,
+    noticed,
+    start_grace,
 )
-_LIBRDKAFKA = (
-    ("socket.timeout.ms", 60_000, 2),
-    ("socket.connection.setup.timeout.ms", 30_000, 1),
-    ("reconnect.backoff.max.ms", 10_000, 1),
-    ("retry.backoff.max.ms", 1_000, 1.2),
-)
-_NAMES = {"reference": _JAVA, "java": _JAVA}
-
-
-@dataclass(frozen=True)
-class Term:
-    name: str
-    ms: float
-
-
-Grace = tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class Habits:
-    """Longest waits of a client after a change of the cluster, after a fault that left connections open, in a group."""
-
-    announced: Grace
-    unannounced: Grace
-    group: Grace = ()
-    session: Grace = ()
-    poll: Grace = ()
-
-
-def habits(
-    client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool, protocol: str | None = None
-) -> Habits:
-    """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``.
-
-    If the plan or the client's settings name the consumer protocol (KIP-848), brokers determine the session timeout and
-    the heartbeat interval.
-    """
-    request, setup, reconnect, retry = _NAMES.get(client, _LIBRDKAFKA)
-    # the settings of a user's own program have unknown names, so the longer defaults apply
-    values = {} if client == "exec" else {key.replace("_", "."): value for key, value in own.items()}
-
-    def term(name: str, default: float, times: float = 1) -> Term:
-        return Term(name if times == 1 else f"{times:g} x {name}", times * _number(values.get(name), default))
-
-    announced = (term(*reconnect), term(*retry), Term("a metadata request", ROUND_MS))
-    unannounced = (term(*request), term(*setup))
-    if not grouped:
-        return Habits(announced, unannounced)
-    delay = _number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
-    beat, session = term("heartbeat.interval.ms", 3_000), term("session.timeout.ms", 45_000)
-    if (protocol or str(values.get("group.protocol")).lower()) == "consumer":
-        beat, session = (
-            Term(name, _number(settings.get(name), default))
-            for name, default in (
-                ("group.consumer.heartbeat.interval.ms", 5_000),
-                ("group.consumer.session.timeout.ms", 45_000),
-            )
-        )
-    group = (beat, Term("a rebalance", delay + 2 * ROUND_MS))
-    return Habits(announced, unannounced, group, (session,), (term("max.poll.interval.ms", 300_000),))
-
-
-def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """Return the time for which progress may stop after a heal; if ``silent``, connections may hang unclosed."""
-    unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
-    members = client.session if (harm.clients and harm.impact != "members") or harm.everywhere else ()
-    cluster = settling(harm, settings)
-    if harm.impact in ALONE and harm.brokers & terrain.voters - terrain.brokers:
-        cluster = (
-            Term("the start of a controller, because healing the fault doesn't wait for the controller", BOOT_MS),
-            *_quorum(settings),
-            *_session(settings),
-        )
-    return (*cluster, *client.announced, *unannounced, *client.group, *members)
-
-
-def settling(harm: Harm, settings: Mapping[str, str]) -> Grace:
-    """Return the time for which progress may stop after a heal, until followers are in sync and a controller active."""
-    unknown = harm.impact == "unknown" and (bool(harm.brokers or harm.topics) or harm.everywhere)
-    return (*_quorum(settings), *_session(settings), *_lag(settings)) if harm.between_nodes or unknown else ()
-
-
-def total_us(grace: Grace) -> int:
-    return round(1000 * sum(term.ms for term in grace))
-
-
-def _quorum(settings: Mapping[str, str]) -> Grace:
-    """Return the time of a controller election, in which voters notice the failure, then hold up to two elections."""
-    fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
-    vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
-    pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)
-    return (Term("controller.quorum.fetch.timeout.ms", fetch), Term("two elections of the quorum", 2 * (vote + pause)))
-
-
-def _session(settings: Mapping[str, str]) -> Grace:
-    beat = _number(settings.get("broker.heartbeat.interval.ms"), 2_000)
-    session = _number(settings.get("broker.session.timeout.ms"), 9_000)
-    return (Term("broker.session.timeout.ms", session), Term("broker.heartbeat.interval.ms", beat))
-
-
-def _lag(settings: Mapping[str, str]) -> Grace:
-    lag = _number(settings.get("replica.lag.time.max.ms"), 30_000)
-    return (Term("1.5 x replica.lag.time.max.ms", 1.5 * lag),)
-
-
-def _number(value: object, default: float) -> float:
-    try:
-        return float(str(value)) if value is not None else default
-    except ValueError:
-        return default
-
+from aftershock.results.checks.obligations.reach import ALONE, Harm, Seat, State, Tampering, Terrain, refusal
+from aftershock.results.checks.obligations.scene import Post, Scene, last_us, touches
+from aftershock.results.checks.obligations.waits import ClientWaits, Grace, delay_limit_ms, total_us
 
 PATIENCE_US = 5_000_000
 """Longest permitted time without progress while progress is required: a lost request, a busy host, a backlog."""
-MOMENTS_US = 10_000_000
-"""Further permitted time without progress while a fault delays links by at most a second: ten round trips."""
+DRAIN_PATIENCE_US = 15_000_000
+"""The same for a consumer after the load, while the harness reads all topics and replicas from the same brokers."""
+ROUND_TRIPS = 10
+"""Late round trips that one success may need: a new connection (ApiVersions), Metadata, FindCoordinator, JoinGroup,
+SyncGroup, OffsetFetch, ListOffsets and Fetch are eight, and one of them may have to be repeated after an error."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Span of time in which progress is ``required`` or not; ``patience_us`` is the longest permitted stall."""
+    """Span of time in which progress is ``required`` or not; ``patience_us`` is the longest permitted stall.
+
+    A span that lies in the grace after a change has the terms of the ``grace``.
+    """
 
     start_us: int
     end_us: int
     required: bool
     patience_us: int
     why: str
-
-
-@dataclass(frozen=True)
-class Post:
-    """Process names and racks of a client, and how long the client may wait (time-outs, back-offs).
-
-    ``reserve`` are those of the ``workers`` that run only after a fault let them join. A client of one worker that is
-    stopped can make no progress; in a group of several the other members take over.
-    """
-
-    workers: tuple[str, ...]
-    racks: tuple[str, ...]
-    habits: Habits
-    reserve: frozenset[str] = frozenset()
-
-    def serves(self, live: Iterable[Harm]) -> bool:
-        """Return True if at least one worker runs while the faults ``live`` are in force."""
-        stopped = frozenset[str]().union(*(harm.clients for harm in live if harm.kind != "join"))
-        return bool({*self.workers} - self.reserve - stopped)
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Nodes of the cluster, broker settings, and the effects of faults."""
-
-    terrain: Terrain
-    settings: Mapping[str, str]
-    harms: tuple[Harm, ...]
-
-    @classmethod
-    def of(cls, terrain: Terrain, settings: Mapping[str, str], harms: Iterable[Harm]) -> "Scene":
-        """Mark the effects of faults that began while the ISR may not have been full as unknown."""
-        marked: list[Harm] = []
-        for harm in harms:
-            narrow = any(
-                harm.start_us < peer.end_us + total_us(settling(peer, settings))
-                and (peer.between_nodes or peer.everywhere or (peer.impact == "unknown" and bool(peer.brokers)))
-                for peer in marked
-            )
-            marked.append(replace(harm, impact="unknown") if narrow and harm.impact in ("links", *ALONE) else harm)
-        return cls(terrain, settings, tuple(marked))
+    grace: Grace = ()
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
     """Return a client's time spans; progress is required in a span if all its partitions (``seats``) allow progress."""
-    relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
-    changes: list[_Change] = []
+    relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene)]
+    changes = [*changes_of_faults(post, seats, scene, relevant), *changes_of_leaders(post, seats, scene)]
     moments = {from_us, to_us}
     for harm in relevant:
-        moments |= {harm.start_us, harm.injected_us, harm.healing_us, harm.end_us}
-        if not harm.unrecorded:
-            grace = _start_grace(harm, relevant, post, scene, harm.injected_us)
-            changes.append(_Change(harm.injected_us, grace, f"{harm.fault} began"))
-        silent = _silent(relevant, harm.end_us)
-        grace = at_end(harm, post.habits, scene.terrain, scene.settings, silent=silent)
-        changes.append(_Change(harm.end_us, grace, f"{harm.fault} ended"))
-    moments |= {change.settled_us for change in changes}
+        moments |= {harm.start_us, harm.injected_us, harm.healing_us, harm.end_us, last_us(harm)}
+    for reign in {reign for seat in seats for reign in seat.reigns}:
+        moments |= {reign.after_us, reign.by_us}
+    for change in changes:
+        moments |= {change.at_us, change.settled_us}
     cuts = sorted(moment for moment in moments if from_us <= moment <= to_us)
     joined: list[Span] = []
     for start_us, end_us in pairwise(cuts):
@@ -239,47 +70,34 @@ def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: 
     return tuple(joined)
 
 
-def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
-    """Return True if the fault can affect the client's progress on the given partitions (``seats``)."""
-    if harm.everywhere or harm.between_nodes or harm.clients.intersection(post.workers):
-        return True
-    if any(link.startswith(f"client_{rack}-") for link in harm.links for rack in post.racks):
-        return True
-    if any(seat.topic in harm.topics for seat in seats):
-        return True
-    on_replicas = any(seat.replicas is None or seat.replicas & harm.brokers for seat in seats)
-    return bool(harm.brokers) and (on_replicas or bool(harm.brokers & terrain.voters))
+def stretches(spans: Sequence[Span], *, waiting: bool = True) -> list[tuple[Span, ...]]:
+    """Return the runs of consecutive spans in which progress is required.
+
+    A grace excuses ``waiting``. A client that does not wait, but fails each record at once, must not do so in a grace
+    either: the brokers could serve it.
+    """
+    runs: list[list[Span]] = []
+    for span in spans:
+        if not (span.required or (span.grace and not waiting)):
+            continue
+        if runs and runs[-1][-1].end_us == span.start_us:
+            runs[-1].append(span)
+        else:
+            runs.append([span])
+    return [tuple(run) for run in runs]
 
 
-@dataclass(frozen=True)
-class _Change:
-    at_us: int
-    grace: Grace
-    event: str
+def judged_us(spans: Sequence[Span], end_us: int) -> int:
+    """Return the time before ``end_us`` in which a client that stands still breaks its obligation.
 
-    @property
-    def settled_us(self) -> int:
-        return self.at_us + total_us(self.grace)
-
-
-def _start_grace(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
-    """Return the time for which progress may stop after the injection of a fault."""
-    client, settings, cluster = post.habits, scene.settings, Grace()
-    if harm.impact == "members":
-        noticed = {"leave": (), "join": (), "evict": client.poll}.get(harm.kind, client.session)
-        return (*noticed, *client.announced, *client.group)
-    if harm.impact in ALONE:
-        governing = harm.controller and bool(harm.brokers & scene.terrain.voters)
-        cluster = (*(_quorum(settings) if governing else ()), *_session(settings))
-    elif harm.between_nodes:
-        cluster = (*_quorum(settings), *_session(settings), *_lag(settings))
-    unannounced = client.unannounced if not harm.announced or _silent(relevant, at_us) else ()
-    return (*cluster, *client.announced, *unannounced, *client.group)
-
-
-def _silent(relevant: Sequence[Harm], at_us: int) -> bool:
-    """Return True if a fault in force leaves connections open, so that metadata requests may get no response."""
-    return any(not harm.announced and harm.stage(at_us) not in ("before", "over") for harm in relevant)
+    A span does not count if its patience is longer than the whole stretch: no stall in it is ever too long.
+    """
+    total = 0
+    for stretch in stretches(spans):
+        length_us = stretch[-1].end_us - stretch[0].start_us
+        within = (span for span in stretch if span.patience_us < length_us)
+        total += sum(max(0, min(span.end_us, end_us) - span.start_us) for span in within)
+    return total
 
 
 def _span(
@@ -287,56 +105,120 @@ def _span(
     seats: Sequence[Seat],
     scene: Scene,
     relevant: Sequence[Harm],
-    changes: Sequence[_Change],
+    changes: Sequence[Change],
     start_us: int,
     end_us: int,
 ) -> Span:
-    live = [harm for harm in relevant if harm.stage(start_us) not in ("before", "over")]
-    why = _excuse(post, seats, scene, live, changes, start_us)
-    if why:
+    live = [harm for harm in relevant if harm.start_us <= start_us < last_us(harm)]
+    if why := _obstacle(post, seats, scene, live, start_us):
         return Span(start_us, end_us, required=False, patience_us=0, why=why)
-    patience_us = PATIENCE_US + (MOMENTS_US if any(harm.impact == "moments" for harm in live) else 0)
-    for harm in (harm for harm in live if harm.unrecorded):
-        patience_us += harm.unrecorded * total_us(_start_grace(harm, live, post, scene, start_us))
+    running = [change for change in changes if change.at_us <= start_us < change.settled_us]
+    if running:
+        last = max(running, key=lambda change: change.settled_us)
+        terms = " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in last.grace)
+        why = f"{last.event}: a grace of {(last.settled_us - last.at_us) / 1e6:g} s = {terms}"
+        return Span(start_us, end_us, required=False, patience_us=PATIENCE_US, why=why, grace=last.grace)
+    patience_us = PATIENCE_US + sum(_slower_us(harm, post, seats, scene, start_us) for harm in live)
     during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
     why = f"the client can reach every possible partition leader{during}"
     return Span(start_us, end_us, required=True, patience_us=patience_us, why=why)
 
 
-def _excuse(
-    post: Post, seats: Sequence[Seat], scene: Scene, live: Sequence[Harm], changes: Sequence[_Change], at_us: int
-) -> str | None:
-    """Return why a client is not required to make progress at a given time; None if progress is required."""
+def _slower_us(harm: Harm, post: Post, seats: Sequence[Seat], scene: Scene, at_us: int) -> int:
+    """Return by how much longer a client may be without success because of a fault that does not stop it."""
+    if harm.impact == "moments":
+        return 1000 * ROUND_TRIPS * harm.delay_ms
+    if harm.restarts and harm.impact == "nodes" and harm.stage(at_us) == "moving":
+        # after a clean stop another broker leads; if it was not clean, the controller waits for its session
+        cluster, own = start_grace(harm, post, seats, scene)
+        return total_us((*cluster, *own))
+    if harm.impact == "members" and harm.stage(at_us) == "moving":
+        # a classic group whose member returns waits for the member that it takes for another one, if not yet expelled
+        noticed_us = total_us(noticed(harm, post.waits)) - (harm.healing_us - harm.injected_us)
+        return max(0, noticed_us) + total_us((*post.waits.moved(), *post.waits.group))
+    if harm.unrecorded:
+        cluster, own = start_grace(harm, post, seats, scene)
+        # the times at which leaders move are recorded, or each change may move them
+        known = all(seat.reigns for seat in seats)
+        return total_us(cluster) if known else harm.unrecorded * total_us((*cluster, *own))
+    tampering = harm.tampering
+    if harm.impact != "requests" or tampering is None or tampering.do == "none":
+        return 0
+    if tampering.do == "late":
+        # the answer, and after an error that of the retry
+        return 2 * 1000 * tampering.delay_ms
+    each: Grace = (post.waits.retry,)
+    if tampering.do == "lost":
+        each = (post.waits.request, *post.waits.moved()) if tampering.silent else post.waits.moved()
+    return (tampering.attempts or 0) * total_us(each)
+
+
+def _obstacle(post: Post, seats: Sequence[Seat], scene: Scene, live: Sequence[Harm], at_us: int) -> str | None:
+    """Return why a client can make no progress, or may not, at a given time; None if it can."""
     for harm in live:
-        if harm.stage(at_us) == "moving":
+        if _unsettled(harm, seats, at_us):
             return f"{harm.fault} is being injected or healed"
         if harm.impact == "members" and not post.serves(live):
             return f"{harm.fault} keeps every process of the client from working"
-        if harm.impact == "unknown" or (harm.impact == "moments" and harm.between_nodes):
+        if harm.impact == "quota":
+            return f"a quota of {harm.fault} may delay the client without limit"
+        if harm.tampering and harm.impact == "requests" and _prevents(harm.tampering, post.waits):
+            return f"{harm.fault} hits each {harm.tampering.api or 'request'} of the client"
+        limit_ms = post.waits.request.ms
+        if harm.between_nodes or harm.brokers:  # nodes, too, give each other up
+            limit_ms = min(limit_ms, delay_limit_ms(scene.settings))
+        if harm.impact == "unknown" or (harm.impact == "moments" and harm.delay_ms > limit_ms):
             return f"the effect of {harm.fault} is not known"
-    for state in _states(live, scene.terrain):
+    for state in _states(live, scene.terrain, at_us):
         for seat, rack in product(seats, post.racks):
-            if why := refusal(seat, rack, state):
+            if why := refusal(seat, rack, state, at_us):
                 return f"{why} ({', '.join(harm.fault for harm in live)})" if live else why
-    running = [change for change in changes if change.at_us <= at_us < change.settled_us]
-    if not running:
-        return None
-    last = max(running, key=lambda change: change.settled_us)
-    terms = " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in last.grace)
-    return f"{last.event}: a grace of {total_us(last.grace) / 1e6:g} s = {terms}"
+    return None
 
 
-def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
-    """Yield each possible state of the cluster; a node that stops and returns at unrecorded times may be up or down."""
-    away = frozenset(
-        broker for harm in live if harm.impact == "nodes" and not harm.unrecorded for broker in harm.brokers
-    )
-    lost = frozenset(link for harm in live if harm.impact == "links" for link in harm.links)
-    choices = []
+def _unsettled(harm: Harm, seats: Sequence[Seat], at_us: int) -> bool:
+    """Return True if a fault is being injected or healed, so that what it does at the moment is unknown.
+
+    That does not matter to a fault that stops nothing, nor to the other members of a group. Nodes that are being healed
+    are away or back; which of the two matters to a partition only if they may lead it.
+    """
+    if harm.stage(at_us) != "moving" or harm.impact in ("moments", "requests", "connections", "members"):
+        return False
+    if harm.impact in ("leaders", *ALONE, "links"):
+        known = all(seat.reigns for seat in seats)
+        return not (known and (harm.impact == "leaders" or at_us >= harm.healing_us))
+    return True
+
+
+def _prevents(tampering: Tampering, waits: ClientWaits) -> bool:
+    """Return True if no attempt of a request succeeds while the rule is in force."""
+    if tampering.do == "late":
+        return tampering.delay_ms >= waits.request.ms
+    return tampering.do in ("lost", "error") and tampering.attempts is None
+
+
+def _states(live: Sequence[Harm], terrain: Terrain, at_us: int) -> Iterator[State]:
+    """Yield each possible state of the cluster.
+
+    A node that stops and returns at unrecorded times may be up or down; what a fault that is being healed took away may
+    be back or not.
+    """
+    choices: list[list[tuple[frozenset[int], frozenset[str], bool]]] = []
+    nothing = (frozenset[int](), frozenset[str](), False)
     for harm in live:
         if harm.unrecorded:
-            one_node = [frozenset({broker}) for broker in sorted(harm.brokers)]
-            down = one_node if harm.impact == "one node" else [harm.brokers] if harm.impact == "nodes" else []
-            choices.append([frozenset[int](), *down])
-    for missing in product(*choices):
-        yield State(terrain, away.union(*missing), lost)
+            one_node = [(frozenset({broker}), frozenset[str](), True) for broker in sorted(harm.brokers)]
+            whole = [(harm.brokers, frozenset[str](), True)]
+            choices.append([nothing, *({"one node": one_node, "nodes": whole}.get(harm.impact, []))])
+        elif harm.impact in ("nodes", "links") and harm.stage(at_us) != "over":
+            away = harm.brokers if harm.impact == "nodes" else frozenset[int]()
+            lost = harm.links if harm.impact == "links" else frozenset[str]()
+            certain = harm.stage(at_us) == "in force"
+            choices.append([(away, lost, False)] if certain else [(away, lost, False), nothing])
+    for chosen in product(*choices):
+        yield State(
+            terrain,
+            frozenset[int]().union(*(away for away, _, _ in chosen)),
+            frozenset[str]().union(*(lost for _, lost, _ in chosen)),
+            frozenset[int]().union(*(away for away, _, supposed in chosen if supposed)),
+        )

@@ -1,8 +1,6 @@
-"""Lanes (operations of clients, with times of required progress) and stalls (times without any progress).
+"""Stalls of clients.
 
-A lane is one operation (produce, consume or commit) of a client, with the spans of time in which progress was required
-of the client as a whole and by partition. A stall is a time in which records waited and no record succeeded, for a
-client or a partition::
+A stall is a time in which records waited and no record succeeded, for a client or a partition::
 
     success        record B wanted        record C wanted         success (B or C)
        |-----------------|----------- stall ------------------------|
@@ -13,15 +11,15 @@ Rules. A stall begins with the last success or, if no record was waiting then, w
 within the next second. An idle client never stalls, but a client with only failing records does. A produced record
 is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
-which is partition null.
+which is partition null. A record that a consumer never got waited until the end of the load; if the consumer gave up
+reading before it (event ``drain_incomplete``), until then.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
 (``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
 examined individually.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,79 +28,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.obligations.reach import coordination, harms_of, seats_of, settings_of, terrain_of
-from aftershock.results.checks.obligations.spans import Post, Scene, Span, habits, spans
-from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.phases import RUN, windows_of
+from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
 from aftershock.results.measure.samples import client, ok
 from aftershock.results.measure.tables import Dims, firsts, longs
-from aftershock.results.slo import Side
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Spans of time of a client that produces, consumes or commits, by partition and for the client as a ``whole``."""
-
-    client: Client
-    side: Side
-    topics: tuple[str, ...]
-    whole: tuple[Span, ...]
-    partitions: Mapping[tuple[str, int], tuple[Span, ...]] = field(default_factory=dict)
-
-    def of(self, partition: int | None, topic: str | None = None) -> tuple[Span, ...]:
-        """Return the time spans of a partition; if None or unknown, those of the client as a whole.
-
-        Without a topic it is a partition of the client's only topic.
-        """
-        if partition is None:
-            return self.whole
-        return self.partitions.get((topic or self.topics[0], partition), self.whole)
-
-    @property
-    def required_us(self) -> int:
-        """Total time in which progress was required of the whole client or of a partition, whichever is longer."""
-        lanes = [self.whole, *self.partitions.values()]
-        return max(sum(span.end_us - span.start_us for span in spans if span.required) for spans in lanes)
-
-    @property
-    def length_us(self) -> int:
-        return sum(span.end_us - span.start_us for span in self.whole)
-
-
-def lanes(evidence: Evidence) -> list[Lane]:
-    """Return a lane per client and operation; empty if the run ended in warm-up or lacks its nodes and voters."""
-    terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
-    if terrain is None or not judged:
-        return []
-    from_us, to_us = judged[0]
-    scene = Scene.of(terrain, settings_of(evidence), harms_of(evidence, judged[-1][1]))
-    workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
-    result = []
-    sides = [(owner, side, topics) for owner in evidence.clients for side, topics in owner.topics.items()]
-    for owner, side, topics in sides:
-        workload: Mapping[str, Any] = workloads.get(owner.workload, {})
-        arm: Mapping[str, Any] = (workload.get("arms") or {}).get(owner.arm) or {}
-        options = workload.get(side) or {}
-        # groups and commits also need the coordinator, which may be on any broker
-        grouped = side == "commit" or bool(options.get("group"))
-        central = [coordination(terrain)] if grouped else []
-        own, protocol = arm.get("settings") or {}, options.get("protocol")
-        waits = habits(str(arm.get("client")), own, scene.settings, grouped=grouped, protocol=protocol)
-        workers = owner.workers(side)
-        reserve = workers[int(options.get("members", 1)) :] if side == "consume" else ()
-        racks = tuple(dict.fromkeys(options.get("racks") or [str(options.get("rack"))]))
-        post = Post(workers, racks, waits, frozenset(reserve))
-        if side == "commit":
-            result.append(Lane(owner, side, topics, spans(post, central, scene, from_us, to_us)))
-            continue
-        seats = {seat: numbers for topic in topics for seat, numbers in seats_of(evidence, terrain, topic).items()}
-        whole = spans(post, [*seats, *central], scene, from_us, to_us)
-        by_seat = {seat: spans(post, [seat, *central], scene, from_us, to_us) for seat in seats}
-        by_partition = {(seat.topic, number): by_seat[seat] for seat, numbers in seats.items() for number in numbers}
-        result.append(Lane(owner, side, topics, whole, by_partition))
-    return result
-
 
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000
@@ -115,10 +44,24 @@ _CHUNK = 64
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """Return the times from which and until which each record waited, in columns ``wanted_us done_us``.
 
-    If a record has no final status, ``done_us`` is the end of the load. The ``wanted_us`` of a delivery is the record's
-    intended time, which is too early; ``acknowledged`` corrects that time for the few rows in silences.
+    If a record has no final status, ``done_us`` is the end of the load, or that of the drain if its reader gave up
+    before the record. The ``wanted_us`` of a delivery is the record's intended time, which is too early;
+    ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
+    gave_up: dict[tuple[int, str, str], int] = {}
+    for run, evidence in enumerate(dims.evidences):
+        for reader, line in reader_events(evidence, "drain_incomplete"):
+            key = (run, reader.workload, reader.arm)
+            gave_up[key] = max(int(line["t_us"]), gave_up.get(key, 0))
+    if gave_up:
+        rows = [(*key, "consume", at_us) for key, at_us in gave_up.items()]
+        table = dims.table(rows, "run int, workload string, arm string, op string, gave_up_us bigint")
+        judged = judged.join(F.broadcast(table), ["run", "workload", "arm", "op"], "left")
+        unread = F.col("due") & ~F.col("timed") & F.col("done_us").isNull()
+        judged = judged.withColumn(
+            "end_us", F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
+        )
     wanted = F.when(F.col("due"), F.col("intended_us"))
     placed = (F.col("op") != "commit") & F.col("partition").isNotNull()
     return judged.select(
@@ -197,20 +140,28 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
 
 
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
-    """Return ``run side client topic partition start_us end_us`` of each stall of at least ``at_least_us``."""
+    """Return ``run side client topic partition start_us end_us waited_us`` of each stall of ``at_least_us`` or more."""
     silence = (*_WHO, "since_us", "until_us")
     # in descending order, because Spark recomputes frames that reach forwards for every row
     onwards = Window.partitionBy(*silence).orderBy(F.col("done_us").desc())
     order = Window.partitionBy(*silence).orderBy("done_us")
-    started = waiting.withColumn("start_us", F.greatest("since_us", F.min("wanted_us").over(onwards)))
+    wait_us = F.col("done_us") - F.coalesce("wanted_us", "done_us")
+    started = waiting.withColumns(
+        {
+            "start_us": F.greatest("since_us", F.min("wanted_us").over(onwards)),
+            "waited_us": F.max(wait_us).over(onwards),
+        }
+    )
     inside = started.where(F.coalesce(F.col("done_us") <= F.col("until_us"), F.lit(True)))
     before = F.lag("done_us").over(order)
     anew = F.coalesce(F.col("start_us") > before + JOINED_US, F.lit(False))
     number = F.sum(F.col("anew").cast("int")).over(order.rowsBetween(Window.unboundedPreceding, 0))
     numbered = inside.withColumn("anew", anew).withColumn("number", number)
     start_us, end_us = F.min("start_us").alias("start_us"), F.max("done_us").alias("end_us")
-    joined = numbered.groupBy(*silence, "number").agg(start_us, end_us)
-    return joined.where(F.col("end_us") - F.col("start_us") >= at_least_us).select(*_WHO, "start_us", "end_us")
+    joined = numbered.groupBy(*silence, "number").agg(start_us, end_us, F.max("waited_us").alias("waited_us"))
+    return joined.where(F.col("end_us") - F.col("start_us") >= at_least_us).select(
+        *_WHO, "start_us", "end_us", "waited_us"
+    )
 
 
 def failures(waits: DataFrame) -> DataFrame:

@@ -259,6 +259,7 @@ def test_an_invalid_entry(entry: str, sentence: str) -> None:
         ("produce.gap < 6s in every 5s of run", "this SLO can't fail: every 5s of run lasts 5s at most"),
         ("consume.unavailable < 20s in steady", "this SLO can't fail: steady lasts 10s at most"),
         ("recovery < 16s after reassign-1", "this SLO can't fail: the load ends 17s after `reassign-1` begins"),
+        ("recovery < 4s after slow", "this SLO can't fail: `slower` begins 5s after `slow` begins"),
         ("produce.latency p50 < 1s for each rack", "`for each rack` has no effect"),
     ],
 )
@@ -275,5 +276,7 @@ def test_slos_that_can_fail_give_no_warning() -> None:
         "produce.gap < 5s in every 5s of run",
         "consume.unavailable < 10s in steady",
         "recovery < 15s after reassign-1",
+        "recovery < 3s after slow",
+        "recovery (p95 <= 2 * steady for 5500ms) < 20s after slow",
     ]
     assert load_plan(FRAME + FAULTS + f"slo: {slos}\n").warnings == ()

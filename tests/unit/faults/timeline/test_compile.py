@@ -186,12 +186,14 @@ def test_the_contract() -> None:
             {
                 "id": "reassign-1", "kind": "reassign", "at_ms": 1000, "for_ms": None,
                 "parameters": {"topic": "orders", "rotate": 1}, "draws": {},
-                "met_by": "topics", "severs": False, "takes": "leaders", "told": True, "entry": "reassign-1", "block": 0,
+                "met_by": "topics", "severs": False, "takes": "leaders", "told": True,
+                "silence": None, "delay_ms": 0, "entry": "reassign-1", "block": 0,
             },
             {
                 "id": "kill-1", "kind": "kill", "at_ms": 2000, "for_ms": 8000,
                 "parameters": {"broker": "2", "host": "gone"}, "draws": {},
-                "met_by": "brokers", "severs": True, "takes": "nodes", "told": True, "entry": "kill-1", "block": 0,
+                "met_by": "brokers", "severs": True, "takes": "nodes", "told": True,
+                "silence": None, "delay_ms": 0, "entry": "kill-1", "block": 0,
             },
         ],
         "length_ms": 28_000,

@@ -146,3 +146,19 @@ def test_the_schema_is_json_schema(tmp_path: Path) -> None:
     ended = aftershock("plan", "schema", cwd=tmp_path)
     assert 0 == ended.returncode
     assert {"name", "topics", "workloads", "faults", "slo"} <= set(json.loads(ended.stdout)["properties"])
+
+
+def test_the_check_of_a_plan_warns_of_obligations_that_do_not_bind(tmp_path: Path) -> None:
+    """The plan stays valid; the warning names the client, the share and what would raise it."""
+    text = GOOD.replace("kind: kill", "host: silent, kind: kill") + "timing: {steady: 5s, recovery: 5s}\n"
+    (tmp_path / "brief.yaml").write_text(text)
+    ended = aftershock("plan", "check", "brief.yaml", cwd=tmp_path)
+    assert (0, "brief.yaml: good is a valid plan\n") == (ended.returncode, ended.stdout)
+    assert "progress is required of `orders/baseline` (produce) during" in ended.stderr
+    assert "lower the arm's `socket.timeout.ms`, or lengthen timing.steady" in ended.stderr
+
+
+def test_a_provisional_verdict_is_not_strict(tmp_path: Path) -> None:
+    ended = aftershock("verdict", "--so-far", "--strict", "nowhere", cwd=tmp_path)
+    assert 3 == ended.returncode
+    assert "leave out --evidence, --trust and --strict" in ended.stderr

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from aftershock.results.checks.check import Check, Status, Verdict, from_json
-from aftershock.results.report.verdict_formats import WIDTH, summary
+from aftershock.results.report.verdict_formats import WIDTH, cases, summary
 from aftershock.results.text import tally
 
 GOOD = Check(
@@ -76,3 +76,32 @@ def test_checks_are_counted_in_words() -> None:
     """Counts start with the worst status and omit statuses that do not occur."""
     assert tally([Status.PASS] * 3) == "3 of 3 checks passed"
     assert tally([Status.PASS, Status.FAIL, Status.INCONCLUSIVE]) == "1 of 3 checks failed, 1 inconclusive"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_was_judged_for_too_little_of_the_time_is_in_the_first_lines(strict: bool) -> None:
+    """It is not counted as passed, and decides only if the verdict is strict. JUnit has it as an error only then."""
+    brief = replace(
+        GOOD,
+        id="obligation/consume",
+        kind="obligation",
+        status=Status.INCONCLUSIVE,
+        why="judged for 9 % of the time",
+        next="lower the arm's `socket.timeout.ms`",
+        gate=strict,
+        share=0.093,
+    )
+    judged = Verdict("run-1", "demo", 7, ("a",), (GOOD, brief, replace(brief, subject="arm=b", share=0.0931)))
+    first, *_ = judged_lines = summary(judged).splitlines()
+
+    assert ("(1 of 1 checks passed; 2 more are only reported)" in " ".join(judged_lines)) == (not strict)
+    assert first.startswith("INCONCLUSIVE" if strict else "PASS")
+    about = " ".join(line.strip() for line in judged_lines[1:6])
+    assert "judged for 9 % of the time after warm-up: obligation/consume of a, obligation/consume of b." in about
+    assert "To judge more: lower the arm's `socket.timeout.ms`" in about
+    assert judged.exit_code == (2 if strict else 0)
+    document = json.loads(judged.text())
+    assert [check.get("share") for check in document["checks"]] == [None, 0.093, 0.0931]
+    assert from_json(document) == judged
+    errors = [case.find("error") is not None for case in cases(judged, "aftershock.demo")]
+    assert errors == [False, strict, strict]

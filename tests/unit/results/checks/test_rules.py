@@ -85,5 +85,5 @@ def test_every_rule_is_counted_and_described() -> None:
     """A rule without a finding could not fail, and a rule without a text could not be understood."""
     for name, rule in RULES.items():
         assert rule.findings, name
-        assert all((rule.forbids, rule.permitted, rule.advice)), name
+        assert all((rule.forbids, rule.explained_by, rule.advice)), name
         assert {*rule.optional} <= {*rule.findings}, name

@@ -37,8 +37,8 @@ def commit_in_doubt(run: Run) -> None:
 
 
 @defect(
-    "two commits of a group that changed places in the log: permitted, and told",
-    says="1 of 1000 commits, permitted",
+    "two commits of a group that changed places in the log: explained",
+    says="1 of 1000 commits: all explained by a commit that was in flight",
     base=commits_run,
 )
 def commits_swapped(run: Run) -> None:

@@ -51,6 +51,7 @@ async def test_damage_to_the_only_replica_in_sync_permits_losses(stage: Stage) -
     await stage.play(CORRUPT)
     targets = stage.line("bad", "intended").targets
     assert (("orders",), True) == (targets.topics, "lost" in targets.roles["permits"])
+    assert targets.roles["exposed"] == {"orders": [0]}
 
 
 def test_logs_in_memory_are_refused() -> None:

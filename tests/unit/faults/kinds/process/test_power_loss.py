@@ -40,6 +40,8 @@ async def test_only_a_cut_of_all_replicas_in_sync_permits_losses(
     targets = stage.line("dark", "intended").targets
     assert topics == targets.topics
     assert bool(topics) == ("lost" in targets.roles.get("permits", ()))
+    partitions = sorted(state.partition for state in await stage.world.partitions(["orders"]))
+    assert dict.fromkeys(topics, partitions) == targets.roles.get("exposed", {})
 
 
 async def test_flushed_topics_may_lose_nothing(stage: Stage) -> None:

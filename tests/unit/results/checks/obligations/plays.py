@@ -42,6 +42,9 @@ class Fault:
     lasting: bool = True
     controller: bool | None = None
     failed: bool = False
+    delay_ms: int = 0
+    rule: dict[str, Any] | None = None
+    silence: str = ""
 
     @property
     def id(self) -> str:
@@ -55,8 +58,16 @@ class Fault:
 
     def step(self) -> dict[str, Any]:
         """The fault as a step of the timeline."""
+        own = {"delay_ms": self.delay_ms, "silence": self.silence or (None if self.kind in TOLD else "until heal")}
         for_ms = round(1000 * (self.healing_s - self.start_s)) if self.lasting else None
-        return {"id": self.id, "kind": self.kind, "for_ms": for_ms, "takes": self.takes, "told": self.kind in TOLD}
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "for_ms": for_ms,
+            "takes": self.takes,
+            "told": self.kind in TOLD,
+            **own,
+        }
 
     def lines(self) -> list[dict[str, Any]]:
         """The fault's lines of the journal."""
@@ -65,7 +76,8 @@ class Fault:
         if not self.lasting:
             states = {"intended": self.start_s, "injected": self.end_s}
         states["failed" if self.failed else "healed"] = self.end_s
-        told = {"fault": self.id, "targets": targets | {"roles": {"controller": self.controller}}}
+        roles = {"controller": self.controller} | ({"rule": self.rule} if self.rule else {})
+        told = {"fault": self.id, "targets": targets | {"roles": roles}}
         return [told | {"t_us": round(at * S), "state": state} for state, at in states.items()]
 
 
@@ -97,13 +109,15 @@ class Play:
     reserve: int = 0
     start_s: int = 10
     end_s: int = 130
+    client: str = "confluent"
+    warmup: dict[str, Any] = field(default_factory=lambda: {"settled": True})
 
     def evidence(self) -> Evidence:
         """Return the evidence that the run leaves."""
         produce = {"topic": "orders", "acks": "all", "rack": "a"}
         consume: dict[str, Any] = {"topic": "orders", "group": self.group, "rack": "a"}
         consume |= {"members": self.members, "reserve": {"base": self.reserve} if self.reserve else {}}
-        arms = {"base": {"client": "confluent", "settings": self.settings}}
+        arms = {"base": {"client": self.client, "settings": self.settings}}
         workload = {"name": "w", "produce": produce, "consume": consume, "arms": arms}
         config = {"min.insync.replicas": str(self.in_sync_min)}
         topic = {"name": "orders", "partitions": len(self.assignment), "replication": 3, "config": config}
@@ -115,6 +129,7 @@ class Play:
             run={
                 "run_id": "play",
                 "status": "complete",
+                "warmup": self.warmup,
                 "brokers": nodes,
                 "voters": list(self.isolated or self.racks),
                 "topics": [{"name": "orders", "assignment": assigned}],

@@ -1,20 +1,23 @@
 """A small cluster and a correct client, simulated in ticks of 100 ms.
 
-The client waits for as long as its settings permit. The simulator is independent of the code under test and knows no
-grace periods. Nodes die, heartbeats are missed, controllers are elected, ISRs shrink, leaders move, and a client
-discovers the new leaders; each step takes a random part of its permitted maximum. ``stalls`` holds the times in which
-the client, which always has records to send, had no success.
+The client waits for as long as its settings permit, for what happened to its leader: to find another one and to connect
+to it, and for a request time-out if connections to the leader stay open and silent. The simulator is independent of the
+code under test and knows no grace periods. Nodes die, heartbeats are missed, controllers are elected, ISRs shrink,
+leaders move, and a client discovers the new leaders; each step takes a random part of its permitted maximum. ``stalls``
+holds the times in which the client, which always has records to send, had no success.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from aftershock.results.evidence.leadership import Leadership
 from aftershock.tests.unit.results.checks.obligations.plays import TOLD, Fault, Play
 
 TICK_S = 0.1
 SESSION_S, LAG_S, QUORUM_S = 3.5, 5.0, 6.0
-TOLD_S, UNTOLD_S = 3.2, 6.0
+TOLD_S, UNTOLD_S = 3.2, 2.0
 SLACK_S = 3.0  # added to the client's permitted delay for a lost request and a busy host
 CAUGHT_UP_S = 0.5
 
@@ -34,6 +37,8 @@ class Simulation:
     fenced: set[int] = field(default_factory=set)
     isr: set[int] = field(default_factory=set)
     leader: int | None = None
+    elections: list[tuple[float, int | None]] = field(default_factory=list)
+    """The time and the new leader of each election, the first leader at the time 0."""
 
     def __post_init__(self) -> None:
         self.brokers = sorted(set(self.play.racks) - set(self.play.isolated))
@@ -56,13 +61,20 @@ class Simulation:
     def stalls(self) -> Iterator[tuple[float, float]]:
         """Return the stalls of at least one second as pairs of start and end, in seconds."""
         last_s, well_s, wait_s, was_well = float(self.play.start_s), 0.0, 0.0, True
+        served_by, moved = self.leader, False
         for tick in range(round(self.play.end_s / TICK_S) + 1):
             now_s = tick * TICK_S
             away, lost = self._harmed(now_s)
             self._govern(now_s, away, lost)
+            if not self.elections or self.elections[-1][1] != self.leader:
+                self.elections.append((now_s, self.leader))
             well = self._writes(away, lost)
-            if well and not was_well:
-                well_s, wait_s = now_s, self._client_needs_s(now_s)
+            # a client that waits for followers of its leader has nothing to find or to connect to afterwards
+            moved |= self.leader != served_by or self.leader in away or f"client_a-k{self.leader}" in lost
+            if well and (not was_well or moved):
+                slack_s = self.source.uniform(0, SLACK_S)
+                well_s, wait_s = now_s, slack_s + (self._client_needs_s(now_s) if moved else 0)
+                served_by, moved = self.leader, False
             was_well = well
             stuck = self.stuck_after_s is not None and now_s >= self.stuck_after_s
             if well and not stuck and now_s >= well_s + wait_s:
@@ -157,7 +169,17 @@ class Simulation:
         unnoticed.
         """
         untold = any(fault.kind not in TOLD and self._met_by_client(fault) for fault in self._live(now_s))
-        return self.source.uniform(0, TOLD_S + (UNTOLD_S if untold else 0)) + self.source.uniform(0, SLACK_S)
+        return self.source.uniform(0, TOLD_S + (UNTOLD_S if untold else 0))
+
+    def leaders(self) -> tuple[Leadership, ...]:
+        """Return the elections as a harness records them that looks once a second."""
+        phase_s = self.source.random()
+        rows = []
+        for epoch, (at_s, leader) in enumerate(self.elections):
+            after_s = math.floor(at_s - phase_s) + phase_s if epoch else 0
+            bounds_us = round(after_s * 1e6), round((after_s + 1) * 1e6) if epoch else 0
+            rows.append(Leadership("orders", "t1", 0, epoch, leader, (), None, None, *bounds_us, ("poll",), {}))
+        return tuple(rows)
 
     @staticmethod
     def _met_by_client(fault: Fault) -> bool:

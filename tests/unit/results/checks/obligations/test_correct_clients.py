@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from aftershock.results.checks.check import NO_DOUBTS, Check, Status
-from aftershock.results.checks.obligations.checks import obligation_checks
-from aftershock.results.checks.obligations.stalls import lanes
+from aftershock.results.checks.obligations.checks import SHARE_MIN, obligation_checks
+from aftershock.results.checks.obligations.lanes import lanes
+from aftershock.results.evidence.leadership import Leadership
 from aftershock.results.measure.facts import Distribution, Facts, Host, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S
 from aftershock.tests.unit.results.checks.obligations.simulator import Simulation
@@ -67,13 +68,16 @@ def _end(link: str) -> int:
     return int(link.rpartition("k")[2])
 
 
-def judged(play: Play, stalls: list[tuple[float, float]], acks: str = "all") -> Check:
+def judged(
+    play: Play, stalls: list[tuple[float, float]], acks: str = "all", leaders: tuple[Leadership, ...] | None = None
+) -> Check:
     """Return the obligation check of a producer with these stalls on its only partition."""
     seen = tuple(Stall("produce", "w/base", 0, round(start * S), round(end * S)) for start, end in stalls)
     known = {("produce.latency", "w/base", "run"): Distribution(n=1000)}
     facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=seen)
     evidence = play.evidence()
     evidence = replace(evidence, clients=tuple(replace(client, acks=acks) for client in evidence.clients))
+    evidence = replace(evidence, leaders=leaders)
     (check,) = (each for each in obligation_checks(evidence, facts, NO_DOUBTS) if each.id == "obligation/produce")
     return check
 
@@ -91,17 +95,23 @@ def test_a_producer_without_acknowledgements_can_only_fail() -> None:
 def progress_is_due(play: Play, since_s: float) -> bool:
     """Return whether a client that stops at ``since_s`` must be reported."""
     spans = [span for span in lanes(play.evidence())[0].of(0) if span.required and span.start_us >= since_s * S]
-    return any(span.end_us - span.start_us > span.patience_us + S for span in spans)
+    return any(min(span.end_us, play.end_s * S) - span.start_us > span.patience_us + S for span in spans)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_correct_client_never_fails(seed: int) -> None:
-    """A simulated client passes for any schedule and any speed of recovery within the limits."""
+    """A simulated client passes for any schedule and any speed of recovery within the limits, whether the evidence has
+    the leaders or not. If progress was required for too little of the time, the check says so instead.
+    """
     source = random.Random(seed)  # noqa: S311 - repeatable on purpose
     play = drawn(source)
-    check = judged(play, list(Simulation(play, source).stalls()))
+    simulation = Simulation(play, source)
+    stalls = list(simulation.stalls())
 
-    assert check.status is Status.PASS, (check.why, play.faults)
+    for leaders in (None, simulation.leaders()):
+        check = judged(play, stalls, leaders=leaders)
+        assert check.status is (Status.PASS if check.gate else Status.INCONCLUSIVE), (check.why, play.faults, leaders)
+        assert check.gate == (check.share is not None and check.share >= SHARE_MIN)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -113,6 +123,19 @@ def test_a_client_that_never_comes_back_fails(seed: int) -> None:
     check = judged(play, list(Simulation(play, source, stuck_after_s=stuck_s).stalls()))
 
     assert check.status is Status.FAIL or not progress_is_due(play, stuck_s)
+
+
+def test_recorded_leaders_let_more_of_the_time_be_judged() -> None:
+    """Over all schedules, most of which cut links between nodes, where leaders matter less."""
+    shares = []
+    for seed in SEEDS:
+        source = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        play = drawn(source)
+        simulation = Simulation(play, source)
+        stalls = list(simulation.stalls())
+        without, known = judged(play, stalls), judged(play, stalls, leaders=simulation.leaders())
+        shares.append((without.share or 0, known.share or 0))
+    assert sum(known for _, known in shares) > 1.05 * sum(without for without, _ in shares)
 
 
 def test_random_schedules_stall_clients_and_owe_progress() -> None:

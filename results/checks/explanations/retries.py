@@ -1,0 +1,133 @@
+"""Duplicates, inversions and losses that a second attempt, or a lost connection, of a producer explains.
+
+Without idempotence a broker writes each attempt (KIP-98), so a record is written twice, or behind later records, only
+if its producer sent it again. A producer that tells its ``attempts`` settles this. For others, a second attempt was
+possible only if, between the sending of the record and its final status,
+
+* a connection of the producer ended, or one of its requests timed out (its events say so),
+* the response came later than the producer's request time-out,
+* the leader of the partition changed, or
+* a fault was in force that ends connections, or drops requests or answers, between this producer and its brokers.
+
+A mere delay is none of these. If a producer does not tell the ends of its connections (event ``reports``), the evidence
+can't tell. With acks=0 the same events explain a loss, because what was in a broken connection is gone.
+
+A kill of the producer's process explains inversions of an idempotent producer, too: requests of the former process may
+reach the log after those of the new one, which has another producer id.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aftershock.results.checks.explanations.leadership import changes
+from aftershock.results.checks.explanations.model import Explanation, for_rules
+from aftershock.results.checks.obligations.reach import LEGACY_DELAY_MS, Harm, harms_of
+from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.manifest import LEADERS
+from aftershock.results.evidence.outages import KILLED, worker_outages
+
+IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
+_IN_FLIGHT_DEFAULT = 5
+_TIMEOUTS = ("request.timeout.ms", "socket.timeout.ms")
+_TIMEOUT_US_DEFAULT = 30_000_000
+"""request.timeout.ms of the Java client and of librdkafka."""
+_ENDS = {"node_disconnected": "a connection of the producer ended", "request_timed_out": "a request timed out"}
+_TELLING = ("reference",)
+"""Clients that report the ends of their connections in every version."""
+
+
+def of_retries(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what second attempts and kills of each producer explain."""
+    harms = harms_of(evidence, max((phase.end_us for phase in evidence.phases), default=0))
+    kills = worker_outages(evidence, KILLED)
+    for client in evidence.clients:
+        if not client.produces_to:
+            continue
+        own = Explanation("", "", "", "", client=client.key)
+        for worker in client.workers("produce"):
+            for start_us, end_us in kills.get(worker, ()):
+                killed = replace(own, cause=f"the kill of {worker}", evidence="journal.jsonl")
+                yield from for_rules(
+                    replace(killed, from_us=start_us, until_us=end_us), ("order", "produce"), ("backward", "produce")
+                )
+        places = list(_places(evidence, client))
+        if places:
+            yield from (
+                explanation
+                for cause in _second_attempts(evidence, client, own, harms)
+                for explanation in for_rules(cause, *places)
+            )
+
+
+def _places(evidence: Evidence, client: Client) -> Iterator[tuple[str, str]]:
+    """Yield the rules that a second attempt of the producer may break."""
+    if client.acks == "0":
+        yield "lost", "produce"
+    if client.idempotent:
+        return
+    yield "duplicate", "produce"
+    # an earlier copy lies below the acknowledged offset
+    yield "misplaced", "produce"
+    settings = evidence.arm_settings(client)
+    if next((int(settings[name]) for name in IN_FLIGHT if name in settings), _IN_FLIGHT_DEFAULT) > 1:
+        yield "order", "produce"
+
+
+def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms: list[Harm]) -> Iterator[Explanation]:
+    yield replace(
+        own, cause="the producer sent the record more than once", evidence="attempts in outcomes/", attempts=2
+    )
+    reports = False
+    for event in evidence.events:
+        if not client.wrote(event) or event.get("op", "produce") != "produce":
+            continue
+        reports |= event["event"] == "reports" and "node_disconnected" in event.get("events", ())
+        if cause := _ENDS.get(event["event"]):
+            at_us = int(event["t_us"])
+            yield replace(own, cause=cause, evidence="events.jsonl", from_us=at_us, until_us=at_us)
+    timeout_us = _timeout_us(evidence.arm_settings(client))
+    cause = f"a response later than the request time-out of {timeout_us / 1e6:g} s"
+    yield replace(own, cause=cause, evidence="outcomes/", lasting_us=timeout_us)
+    for leadership in changes(evidence.leaders or ()):
+        if leadership.topic in client.produces_to:
+            cause = f"the change of leader of {leadership.topic}/{leadership.partition} to epoch {leadership.epoch}"
+            yield replace(
+                *(own,),
+                cause=cause,
+                evidence=LEADERS,
+                topic=leadership.topic,
+                topic_id=leadership.topic_id,
+                partition=leadership.partition,
+                from_us=leadership.after_us,
+                until_us=leadership.by_us,
+                certain=None not in (leadership.after_us, leadership.by_us),
+            )
+    parameters = {step["id"]: step.get("parameters") or {} for step in evidence.steps}
+    for harm in harms:
+        if breaks_connections(harm, client, parameters.get(harm.fault, {})):
+            cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
+            yield replace(own, cause=cause, evidence="journal.jsonl", from_us=harm.start_us, until_us=harm.end_us)
+    kind = next(w for w in evidence.timeline["workloads"] if w["name"] == client.workload)["arms"][client.arm] or {}
+    if not reports and kind.get("client") not in _TELLING:
+        cause = "the producer does not tell when its connections end"
+        yield replace(own, cause=cause, evidence="events.jsonl has no such event", from_us=0, certain=False)
+
+
+def breaks_connections(harm: Harm, client: Client, parameters: Mapping[str, Any]) -> bool:
+    """Return True if a fault ends connections of a producer, or loses its requests or their answers."""
+    if harm.impact == "leaders" or parameters.get("api") not in (None, "Produce"):
+        return False
+    if harm.impact == "moments" and harm.delay_ms <= LEGACY_DELAY_MS:  # shorter than any request time-out
+        return False
+    if harm.clients:
+        return bool(harm.clients & {*client.workers("produce")})
+    of_rack = any(link.startswith(f"client_{client.produce_rack}-") for link in harm.links)
+    of_topic = bool(harm.topics & {*client.produces_to})
+    return of_rack or bool(harm.brokers) or of_topic or harm.everywhere
+
+
+def _timeout_us(settings: Mapping[str, Any]) -> int:
+    values = {str(name).replace("_", "."): value for name, value in settings.items()}
+    given = [int(values[name]) * 1000 for name in _TIMEOUTS if str(values.get(name, "")).isdigit()]
+    return min([*given, _TIMEOUT_US_DEFAULT])

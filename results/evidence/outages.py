@@ -1,0 +1,42 @@
+"""Times in which faults killed or froze client processes, read from the journal.
+
+Faults that were injected by hand during the run are included. In a rehearsal clients are never killed or frozen,
+because no fault is injected.
+"""
+
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.evidence.phases import Interval, merged
+
+KILLED = "start_clients"
+FROZEN = "resume_clients"
+POLLING_STOPPED = "resume_polling"
+"""The undo verbs, in the journal, of faults that kill clients, freeze them, or keep consumers from polling."""
+
+
+def worker_outages(evidence: Evidence, *verbs: str, besides: str = "") -> dict[str, tuple[Interval, ...]]:
+    """Return, by client process, the times in which faults with one of the undo ``verbs`` stopped that process.
+
+    Faults of the kind ``besides`` are left out.
+    """
+    end_us = max((phase.end_us for phase in evidence.phases), default=0)
+    by_worker: dict[str, list[Interval]] = {}
+    for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
+        of_fault = [line for line in evidence.journal if line["fault"] == fault and line.get("kind") != besides]
+        lines = [line for line in of_fault if (line.get("undo") or {}).get("verb") in verbs]
+        if lines:
+            healed = [line["t_us"] for line in lines if line["state"] == "healed"]
+            span = (lines[0]["t_us"], healed[-1] if healed else max(end_us, lines[-1]["t_us"]))
+            for worker in lines[0]["targets"]["clients"]:
+                by_worker.setdefault(worker, []).append(span)
+    return {worker: merged(spans) for worker, spans in by_worker.items()}
+
+
+def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
+    """Return, by (side, client key), the times in which such faults stopped any of the client's processes."""
+    by_worker = worker_outages(evidence, *verbs)
+    outages = {
+        (side, client.key): merged([span for worker in client.workers(side) for span in by_worker.get(worker, ())])
+        for client in evidence.clients
+        for side in ("produce", "consume", "commit")
+    }
+    return {place: spans for place, spans in outages.items() if spans}
