@@ -10,16 +10,20 @@ has no check; for example, a client that doesn't report high watermarks can't be
 integrity checks of a client without any observation are INCONCLUSIVE.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, subject_of
-from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers
+from aftershock.results.checks.explanations.causes import explanations
+from aftershock.results.checks.explanations.model import Anomaly, Explanation, counted, first_match
+from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, committing_readers
 from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
 from aftershock.results.checks.rules import RULES, Event, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import Facts, Finding
+from aftershock.results.measure.facts import Explained, Facts, Finding
 
 _NAMES_MAX = 3
 
@@ -28,7 +32,9 @@ _NAMES_MAX = 3
 class Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
-    ``partial`` is True if some replicas could not be read; the check can then fail, but it can't pass.
+    ``partial`` is True if some replicas could not be read; the check can then fail, but it can't pass. ``missing`` is
+    the field of the client's reports without which the rule can't judge anything; the run's status does not depend on
+    such a check.
     """
 
     rule: str
@@ -37,6 +43,11 @@ class Result:
     finding: Finding
     note: str = ""
     partial: bool = False
+    missing: str = ""
+
+
+Causes = Callable[[], Sequence[Explanation]]
+"""Function that returns the explanations of the run, which are needed only if events break a rule."""
 
 
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
@@ -55,19 +66,22 @@ def results_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...
 
 
 def _results(evidence: Evidence, facts: Facts) -> Iterator[Result]:
+    causes = cache(partial(explanations, evidence))
     if any(client.produces_to or client.consumes_from for client in evidence.clients):
-        yield from _of_subject(evidence, facts, "log", None)
+        yield from _of_subject(evidence, facts, "log", None, causes)
     for client in evidence.clients:
         if client.produces_to:
-            yield from _of_subject(evidence, facts, "produce", client)
+            yield from _of_subject(evidence, facts, "produce", client, causes)
         if client.consumes_from:
-            yield from _of_subject(evidence, facts, "consume", client)
-    for client in committers(evidence):
-        yield from _of_subject(evidence, facts, "commit", client)
+            yield from _of_subject(evidence, facts, "consume", client, causes)
+    for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)]):
+        yield from _of_subject(evidence, facts, "commit", client, causes)
     yield from _of_replicas(facts)
 
 
-def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Client | None) -> Iterator[Result]:
+def _of_subject(
+    evidence: Evidence, facts: Facts, subject: Subject, client: Client | None, causes: Causes
+) -> Iterator[Result]:
     """Yield the result of each rule for the produce or consume side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
@@ -82,6 +96,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
             producer_id = next((number for number, owner in evidence.producers.items() if owner == key), -1)
             samples = tuple((producer_id, seq) for seq in count.seqs[:SAMPLES_MAX])
             finding = _add(finding, count.examined, count.broken, samples)
+            finding = replace(finding, explained=(*finding.explained, *count.undecided))
             notes.append(count.note)
 
         if rule_name == "corrupt":
@@ -92,20 +107,23 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
         elif rule_name == "co_owned" and client:
             if not group_of(evidence, client):
                 continue
-            overlaps = co_assigned(evidence, client)
-            examined = overlaps.examined if total or overlaps.forbidden else 0  # who reads nothing shares no partition
-            finding = _add(finding, examined, overlaps.forbidden)
-            excused = overlaps.permitted + facts.finding("co_owned_in_fault", side, key).broken
-            if excused:
-                notes.append(
-                    f"{excused} further overlaps are permitted, "
-                    "because faults cut members off the coordinator of the group"
-                )
+            examined, overlaps = co_assigned(evidence, client)
+            # a client that reads nothing shares no partition
+            finding = _with_anomalies(finding, examined if total or overlaps else 0, overlaps, causes)
         elif rule_name in ("fenced", "stale_assignment") and client:
-            if client.members == 1:
+            if client.members == 1 and not finding.broken:
                 continue  # no other member could have got the partition
             if rule_name == "fenced":
-                finding = _add(finding, *fenced(evidence, client))
+                finding = _with_anomalies(finding, *fenced(evidence, client), causes)
+        undated = facts.finding("commit_undated", side, key).examined if rule_name == "commit_ahead" else 0
+        if undated and client:
+            notes.append(
+                f"{undated} commits were not judged, because `committed` in events.jsonl has no took_us, so it is not "
+                "known what the group had read when it sent them"
+            )
+            if not finding.examined:
+                yield Result(rule_name, name, client.arm, finding, notes[-1], missing="took_us")
+                continue
         notes.append(_note(facts, rule_name, finding, side, key))
         # records beyond the position at which the consumer stopped reading after the load are not judged
         unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
@@ -136,6 +154,18 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
     if (rule, side) == ("phantom", "produce") and finding.broken:
         return "the producer reported these records as failed, but they are in the log"
     return ""
+
+
+def _with_anomalies(finding: Finding, examined: int, anomalies: Sequence[Anomaly], causes: Causes) -> Finding:
+    """Add breaches that were found in events, and count those that a cause explains."""
+    by_cause = Counter(first_match(causes(), finding.rule, finding.side, anomaly) for anomaly in anomalies)
+    explained = [counted(cause, n) for cause, n in by_cause.items() if cause is not None]
+    # of deliveries and of events, one cause is told once
+    merged = Counter(dict[Explained, int]())
+    for part in (*finding.explained, *explained):
+        merged[replace(part, n=0)] += part.n
+    parts = tuple(replace(part, n=n) for part, n in merged.items())
+    return replace(_add(finding, examined, len(anomalies)), explained=parts)
 
 
 def _add(finding: Finding, examined: int, broken: int, samples: tuple[tuple[int, int], ...] = ()) -> Finding:
@@ -173,7 +203,10 @@ def _check(evidence: Evidence, result: Result) -> Check:
     unit = "commits" if finding.side == "commit" else rule.unit
     why = f"{finding.broken or 'none'} of {finding.examined} {unit}"
     advice: str | None = None
-    if not finding.examined:
+    if result.missing:
+        status, why = Status.INCONCLUSIVE, "no commit could be judged"
+        advice = f"report {result.missing} with each commit (docs/EXEC.md), or let the workload commit by `commit`"
+    elif not finding.examined:
         status = Status.INCONCLUSIVE
         why = f"none of the observed {unit} is one that this rule applies to"
         advice = f"add to the plan traffic that the rule {result.rule!r} applies to"
@@ -210,6 +243,7 @@ def _check(evidence: Evidence, result: Result) -> Check:
         next=advice,
         samples=finding.samples,
         explained=finding.explained,
+        gate=not result.missing,
     )
 
 

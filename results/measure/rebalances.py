@@ -20,8 +20,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.ownership import Place, Tenure, tenures
-from aftershock.results.checks.findings.sequences import deliveries
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Change, Rebalance
 from aftershock.results.measure.tables import Dims

@@ -16,13 +16,22 @@ from itertools import groupby
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from aftershock.results.measure.facts import Explained
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
-    "attempts:int>"
+    "attempts:int,group:string>"
 )
 """Place and time of an anomaly in Spark's tables, the columns of ``Anomaly``."""
 ANYWHERE = ""
@@ -33,7 +42,7 @@ class Anomaly:
     """Place and time of a breach of an integrity rule, null where unknown.
 
     ``from_us`` and ``until_us`` are the interval in which the cause must have been at work, such as from the sending of
-    a record to its acknowledgement. ``topic`` is the topic's name or id.
+    a record to its acknowledgement. ``topic`` is the topic's name or id; ``group`` the consumer group of a commit.
     """
 
     client: str
@@ -45,15 +54,17 @@ class Anomaly:
     epoch: int | None = None
     worker: str | None = None
     attempts: int | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)
 class Explanation:
     """Cause that explains anomalies of a rule within its limits; None sets no limit.
 
-    The anomaly's interval must overlap ``from_us`` to ``until_us`` and last at least ``lasting_us``. Its offset must be
-    at least ``from_offset`` and below ``until_offset``, its leader epoch below ``epoch``, its number of attempts at
-    least ``attempts``. ``cause`` is a phrase for a sentence, ``evidence`` names the file and line that witness it.
+    The anomaly's interval must overlap ``from_us`` to ``until_us``, or lie within them if ``throughout`` is True, and
+    last at least ``lasting_us``. Its offset must be at least ``from_offset`` and below ``until_offset``, its leader
+    epoch below ``epoch``, its number of attempts at least ``attempts``. ``cause`` is a phrase for a sentence,
+    ``evidence`` names the file and line that witness it.
     """
 
     rule: str
@@ -72,6 +83,8 @@ class Explanation:
     lasting_us: int | None = None
     epoch: int | None = None
     attempts: int | None = None
+    group: str | None = None
+    throughout: bool = False
     certain: bool = True
 
     def explains(self, anomaly: Anomaly) -> bool:
@@ -82,13 +95,15 @@ class Explanation:
             (self.client, anomaly.client),
             (self.worker, anomaly.worker),
             (self.partition, anomaly.partition),
+            (self.group, anomaly.group),
         )
+        first_us, last_us = anomaly.from_us, anomaly.until_us
         at_least = (
             (self.from_offset, anomaly.offset),
-            (self.from_us, anomaly.until_us),
+            (self.from_us, first_us if self.throughout else last_us),
             (self.attempts, anomaly.attempts),
         )
-        at_most = ((self.until_us, anomaly.from_us),)
+        at_most = ((self.until_us, last_us if self.throughout else first_us),)
         below = ((self.until_offset, anomaly.offset), (self.epoch, -1 if anomaly.epoch is None else anomaly.epoch))
         lasted = None if None in (anomaly.from_us, anomaly.until_us) else anomaly.until_us - anomaly.from_us  # type: ignore[operator]
         return (
@@ -110,21 +125,29 @@ _LIMITS = (
     ("lasting_us", "bigint"),
     ("epoch", "int"),
     ("attempts", "int"),
+    ("group", "string"),
+    ("throughout", "boolean"),
 )
 _MATCHES = """
     (x.client is null or x.client = client)
     and (x.worker is null or coalesce(x.worker = at.worker, false))
     and (x.from_offset is null or coalesce(at.offset >= x.from_offset, false))
     and (x.until_offset is null or coalesce(at.offset < x.until_offset, false))
-    and (x.from_us is null or coalesce(at.until_us >= x.from_us, false))
-    and (x.until_us is null or coalesce(at.from_us <= x.until_us, false))
+    and (x.`group` is null or coalesce(x.`group` = at.`group`, false))
+    and (x.from_us is null or coalesce(if(x.throughout, at.from_us, at.until_us) >= x.from_us, false))
+    and (x.until_us is null or coalesce(if(x.throughout, at.until_us, at.from_us) <= x.until_us, false))
     and (x.lasting_us is null or coalesce(at.until_us - at.from_us >= x.lasting_us, false))
     and (x.epoch is null or coalesce(at.epoch, -1) < x.epoch)
     and (x.attempts is null or coalesce(at.attempts >= x.attempts, false))
 """
 _PLACE = "concat_ws('/', at.topic, at.partition)"
 _FIRST = "try_element_at(filter(coalesce(try_element_at(by_place, {place}), array()), x -> " + _MATCHES + "), 1).number"
-_TYPES = {"string": (StringType(), pa.string()), "bigint": (LongType(), pa.int64()), "int": (IntegerType(), pa.int32())}
+_TYPES = {
+    "string": (StringType(), pa.string()),
+    "bigint": (LongType(), pa.int64()),
+    "int": (IntegerType(), pa.int32()),
+    "boolean": (BooleanType(), pa.bool_()),
+}
 
 
 def explained_by(anomalies: DataFrame, spark: SparkSession, of_runs: Sequence[Sequence[Explanation]]) -> DataFrame:
