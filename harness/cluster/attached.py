@@ -27,6 +27,7 @@ from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, metadata_request, raise_for, still_lacking
 from aftershock.harness.kafka.groups import groups, remove_members
+from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.kafka.versions import lowered
 from aftershock.harness.run.assignments import all_worker_names, group_names
@@ -279,6 +280,12 @@ class AttachedCluster:
         return {}  # the cluster's machines are not accessible
 
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
+        return {}
+
+    def metadata_log(self) -> bytes:
+        return b""
+
+    def epoch_checkpoints(self) -> Checkpoints:
         return {}
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -12,8 +13,9 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from aftershock.errors import AdminError, ClusterError
-from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
 from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
+from aftershock.harness.cluster.log_files import read_checkpoints, read_metadata_log
 from aftershock.harness.cluster.node import (
     ContainerUsage,
     KafkaNode,
@@ -35,6 +37,7 @@ from aftershock.harness.cluster.topology import (
     node_of,
 )
 from aftershock.harness.kafka.admin import Admin, still_lacking
+from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS
 from aftershock.workloads.kafka.wire.connection import Address
@@ -101,6 +104,20 @@ class Cluster:
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
         readings = {BrokerId(node.node.id): node.request_cpu_us() for node in self.nodes.values() if node.node.broker}
         return {broker: used_us for broker, used_us in readings.items() if used_us is not None}
+
+    def metadata_log(self) -> bytes:
+        # the active controller has no record that another one would have to give up
+        return read_metadata_log(self.nodes[self.admin.quorum().leader])
+
+    def epoch_checkpoints(self) -> Checkpoints:
+        def read(node: KafkaNode) -> Mapping[TopicPartition, Mapping[int, int]]:
+            with suppress(ClusterError):  # the files of a node that can't be read are missing in the evidence
+                return read_checkpoints(node, self.spec.log_dirs(node.node))
+            return {}
+
+        brokers = {broker: node for broker, node in self.nodes.items() if node.node.broker}
+        with ThreadPoolExecutor(len(brokers), "checkpoints") as threads:
+            return dict(zip(brokers, threads.map(read, brokers.values()), strict=True))
 
     def link_address(self, rack: str, inside_port: int) -> Address:
         return Address(self._proxy_layer.address_in[rack], inside_port)

@@ -23,13 +23,14 @@ from aftershock.errors import ClusterError, EngineError
 from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.faults.targets.values import DiskDefects, LogDamage
 from aftershock.harness.cluster.engine import docker_errors, run_to_end
-from aftershock.harness.cluster.node import node_name
+from aftershock.harness.cluster.node import KafkaNode, node_name
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
 _IMAGE_DIR = "/image"
 _DEVICE = re.compile(r"^device (/dev/loop\d+)$", re.MULTILINE)
 _POLL_S = 0.05
+_ATTEMPTS_MAX = 5
 _KAFKA_UID = 1000  # of Kafka's user, in the official image too
 # `losetup --detach` of an open device takes effect when nobody has it open any more (loop(4), LO_FLAGS_AUTOCLEAR).
 # Kafka refuses the folder `lost+found` in a log directory
@@ -228,3 +229,24 @@ def run_on_volume(container: Container, path: str, script: str, *, root: bool) -
     except (APIError, ContainerError) as error:
         raise ClusterError(f"can't change {path} of {container.name}: {error}") from error
     return output.decode()
+
+
+def run_in_node(node: KafkaNode, script: str, path: str) -> str:
+    """Run a script in the node's container, or in a new container with its volume at ``path`` if the node is stopped.
+
+    Returns its output. A script without output runs again, because docker-py can lose output (docker-py issues 2042 and
+    3332). Raises ClusterError if the script failed.
+    """
+    problem = ""
+    for _ in range(_ATTEMPTS_MAX):
+        if node.state() != "running":
+            return run_on_volume(node.container, path, script, root=False)
+        try:
+            code, output = node.container.exec_run(["sh", "-c", script])
+        except APIError as error:
+            problem = f"can't run `{script}` in {node.container.name}: {error.explanation or error}"
+            continue  # the node may just have ended
+        if output and not code:
+            return str(output.decode())
+        problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
+    raise ClusterError(problem)

@@ -31,7 +31,23 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.kafka.wire.connection import Address
 
 TOOLS = (
-    *("bash", "chmod", "chown", "cksum", "dd", "find", "grep", "id", "ls", "od", "rm", "sleep", "sort", "stat"),
+    *(
+        "base64",
+        "bash",
+        "chmod",
+        "chown",
+        "cksum",
+        "dd",
+        "find",
+        "grep",
+        "id",
+        "ls",
+        "od",
+        "rm",
+        "sleep",
+        "sort",
+        "stat",
+    ),
     *("sync", "tail", "timeout", "tr", "wc"),
 )
 _READY_S = 90.0

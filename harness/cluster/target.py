@@ -7,6 +7,7 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import WireProxy
 from aftershock.harness.kafka.admin import Admin
+from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
@@ -47,6 +48,12 @@ class Target(Protocol):
 
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
         """Return the CPU time so far of each broker's threads that handle requests; empty if not measurable."""
+
+    def metadata_log(self) -> bytes:
+        """Return the segments of the active controller's log; empty for an attached cluster."""
+
+    def epoch_checkpoints(self) -> Checkpoints:
+        """Return the start of each leader epoch in each replica's log; empty for an attached cluster."""
 
     def exits(self) -> Sequence[str]:
         """Return a sentence for each node that does not run; empty for an attached cluster."""

@@ -23,6 +23,7 @@ OLDEST = {
     "list_offsets": 1,
     "metadata": 4,  # the first version that does not create missing topics
     "offset_fetch": 8,
+    "offset_for_leader_epoch": 3,  # the first version that a consumer may send
     "find_coordinator": 0,
     "leave_group": 3,
     "describe_groups": 4,

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
-from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import NoReturn, TypeVar
 
 from aftershock.errors import AftershockError, FaultError, Log, PlanError
 from aftershock.faults.runtime import abort
@@ -27,16 +26,18 @@ from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committ
 from aftershock.harness.run.assignments import RunContext, assignments
 from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.run.complete_groups import complete_groups
+from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.rundir import RunClock, RunDir
-from aftershock.harness.run.saver import Sample, save
+from aftershock.harness.run.sampler import Reading, Sampler, in_thread
+from aftershock.harness.run.saver import save
 from aftershock.harness.safety.heal import advise
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load import process
-from aftershock.workloads.load.events import Ticker, cpu_times
+from aftershock.workloads.load.events import Ticker
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
@@ -51,8 +52,6 @@ SEGMENTS_A_MOVE = 16
 """Number of new segments, of about 1 MiB, after which rows are moved earlier."""
 
 _SAVE_POLL_S = 5.0
-_TICK_US = 100_000
-_TICKS_PER_SAMPLE = 10
 T = TypeVar("T")
 _START_DEADLINE_S, _START_DEADLINE_S_EACH = 30.0, 1.0  # a JVM needs a second of a core to start
 _LEAD_US = 300_000  # from the start command to the first record
@@ -97,7 +96,10 @@ async def drive(
     await calibrate(home, timeline.slo, world, clock)
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(clients, home.path / "logs")
-    run = _LiveRun(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values()), begin)
+    leaders = LeaderRecorder(cluster, timeline, home, clock)
+    run = _LiveRun(
+        *(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values())), begin, leaders
+    )
 
     async def load() -> None:
         async with progress.following(run.status):
@@ -113,7 +115,7 @@ async def drive(
         gc.freeze()
         gc.collect()
         with ticker:
-            async with Sampler(home.path / "metrics", clock, run.counters) as sampler, fleet:
+            async with Sampler(home.path / "metrics", clock, run.counters) as sampler, leaders, fleet:
                 await _race(_save(home.path, spool, sampler, run.saved), load())
     finally:
         gc.unfreeze()
@@ -166,14 +168,6 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
             yield f"{objective.at}: {problem}; raise the threshold of the SLO, or stop other work on the host"
 
 
-class Reading(NamedTuple):
-    """Current value of a counter of a broker, or without ``broker_id`` of the whole run."""
-
-    broker_id: int | None
-    name: str
-    value: float
-
-
 async def _save(
     home: Path, spool: Path, sampler: "Sampler", saved: Callable[[int, int], None] = lambda *_: None
 ) -> NoReturn:
@@ -195,83 +189,14 @@ async def _save(
         is_due = time.monotonic() - saved_s >= SAVE_PERIOD_S
         if is_due or _count_segments(spool) - kept >= SEGMENTS_A_MOVE:
             saved_s, before_us = time.monotonic(), sampler.now_us()
-            await _in_thread(save_events)
-            rows = await _in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
+            await in_thread(save_events)
+            rows = await in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
             saved(rows, before_us)
             kept = _count_segments(spool)
 
 
 def _count_segments(spool: Path) -> int:
     return sum(1 for _ in spool.glob("*/*.rows"))
-
-
-async def _in_thread(work: Callable[..., T], *args: Any) -> T:
-    """Call a blocking function in a thread, and wait for its end even if the caller is cancelled."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
-class Sampler:
-    """Async context manager that samples metrics during its block, and writes them to ``folder``.
-
-    The function ``read``, called about once a second, returns the current counters, which are cumulative; it may block.
-    """
-
-    def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
-        self._folder = folder
-        self._clock = clock
-        self.now_us = clock.now_us
-        self._read = read
-        self._samples: list[Sample] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._sample_host()), asyncio.create_task(self._sample_counters())]
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await _in_thread(save, self._folder, self.take())
-
-    def take(self) -> Sequence[Sample]:
-        """Return the samples since the last call."""
-        samples, self._samples = self._samples, []
-        return samples
-
-    async def _sample_host(self) -> None:
-        due_us = self._clock.now_us()
-        before = cpu_times()
-        for tick in range(1, 1 << 62):
-            due_us += _TICK_US
-            await self._clock.sleep_until_us(due_us)
-            now_us = self._clock.now_us()
-            self._samples.append(Sample(now_us, None, "host.tick_late_us", now_us - due_us))
-            if tick % _TICKS_PER_SAMPLE == 0:
-                now = cpu_times()
-                if now and before and now.total > before.total:
-                    total = now.total - before.total
-                    self._samples.append(Sample(now_us, None, "host.cpu_busy", (now.busy - before.busy) / total))
-                    self._samples.append(Sample(now_us, None, "host.steal", (now.steal - before.steal) / total))
-                before = now
-
-    async def _sample_counters(self) -> None:
-        while True:
-            try:
-                readings = await asyncio.to_thread(self._read)
-            except AftershockError:
-                # no counters for this second: the exposure check reports such a gap, which must not end the run
-                readings = []
-            now_us = self._clock.now_us()
-            self._samples += [Sample(now_us, *reading) for reading in readings]
-            await self._clock.sleep_until_us(now_us + _TICK_US * _TICKS_PER_SAMPLE)
 
 
 @dataclass
@@ -286,6 +211,7 @@ class _LiveRun:
     journal: Journal
     topics: Sequence[Topic]
     begin: EndOffsets
+    leaders: LeaderRecorder
     phase: str = "starting clients"
     end_us: int | None = None  # planned end of the load
     steady_start_us: int | None = None
@@ -445,6 +371,7 @@ class _LiveRun:
                 asyncio.to_thread(read, limit.part()),
                 asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
                 read_commits(cluster, self.timeline, home, log, limit.part()),
+                self.leaders.write(log),
             )
         finally:
             limit.stop()  # the threads of a failed or interrupted read end soon

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from docker.errors import APIError
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from kio.schema.errors import ErrorCode
 
@@ -25,14 +24,20 @@ from aftershock.faults.targets.values import (
 )
 from aftershock.harness.cluster import clocks, engine, gc_pauses, power
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.disks import block_device_of, damage_script, disk_counts, run_on_volume, set_defects
+from aftershock.harness.cluster.disks import (
+    block_device_of,
+    damage_script,
+    disk_counts,
+    run_in_node,
+    run_on_volume,
+    set_defects,
+)
 from aftershock.harness.cluster.node import KafkaNode, output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
 from aftershock.harness.world.threads import delegate, in_thread
 
 _PERIOD_US = 100_000  # the kernel's default period of a CPU quota
-_ATTEMPTS_MAX = 5
 _FILLER, _PROBE = "aftershock.fill", "aftershock.probe"
 _DD_TIME = re.compile(r"copied, ([\d.e-]+) s")
 _NOBODY_UID = 65534
@@ -184,27 +189,6 @@ class MachineWorld:
     def _stats(self, broker: BrokerId) -> Mapping[str, Any]:
         stats: Mapping[str, Any] = self._cluster.nodes[broker].container.stats(stream=False, one_shot=True)
         return stats
-
-
-def run_in_node(node: KafkaNode, script: str, path: str) -> str:
-    """Run a script in the node's container, or in a new container with its volume at ``path`` if the node is stopped.
-
-    Returns its output. A script without output runs again, because docker-py can lose output (docker-py issues 2042 and
-    3332). Raises ClusterError if the script failed.
-    """
-    problem = ""
-    for _ in range(_ATTEMPTS_MAX):
-        if node.state() != "running":
-            return run_on_volume(node.container, path, script, root=False)
-        try:
-            code, output = node.container.exec_run(["sh", "-c", script])
-        except APIError as error:
-            problem = f"can't run `{script}` in {node.container.name}: {error.explanation or error}"
-            continue  # the node may just have ended
-        if output and not code:
-            return str(output.decode())
-        problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
-    raise ClusterError(problem)
 
 
 class GcWorld:

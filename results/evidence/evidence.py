@@ -12,6 +12,7 @@ A ``Source`` gives access to the files of one run by their names in the run dire
 ``outcomes/part-0.parquet``). ``Folder`` reads a local run directory; ``results/spark/remote.py`` reads other
 filesystems.
 
+``leaders.jsonl`` holds the partitions' leaders, one ``Leadership`` per line; older versions recorded none.
 ``expectations.jsonl`` holds the objectives (SLOs) that a test added to those of the plan, one ``{"text", "at",
 "gate"}`` per line. In ``expectations.jsonl`` ``gate`` is ``verdict``, or ``report`` for an objective that has no effect
 on the run's status.
@@ -28,8 +29,7 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
-from aftershock.results.evidence.leaders import NAME as LEADERS
-from aftershock.results.evidence.leaders import Leadership
+from aftershock.results.evidence.leadership import Leadership, leadership
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
@@ -236,7 +236,7 @@ class Evidence:
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
     files. ``home`` is the folder to which the results of judging are written. ``altered`` describes the files that
     differ from the manifest, and are judged nevertheless; ``unverified`` is the reason why changes can't be detected.
-    ``leaders`` is the history of leaders, None if the run recorded none.
+    ``leaders`` is None for a run of an older version, which did not record the partitions' leaders.
     """
 
     home: Path
@@ -370,10 +370,6 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     journal = source.lines("journal.jsonl")
     with _document_errors(source.where("journal.jsonl")):
         _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
-    leaders = None
-    if source.has(LEADERS):
-        with _document_errors(source.where(LEADERS)):
-            leaders = tuple(map(Leadership.from_json, source.lines(LEADERS)))
     return Evidence(
         home=home,
         run=run,
@@ -392,10 +388,15 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             )
             for table, types in columns.items()
         },
+        leaders=None
+        if not source.has(manifest.LEADERS)
+        else tuple(
+            leadership(f"{source.where(manifest.LEADERS)}:{number}", line)
+            for number, line in source.whole_lines(manifest.LEADERS)
+        ),
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,
-        leaders=leaders,
     )
 
 

@@ -23,7 +23,8 @@ from aftershock.results.evidence.files import MISSING
 SCHEMA_VERSION = 1
 NAME = "manifest.json"
 DOCUMENTS = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
-OPTIONAL_DOCUMENTS = ("expectations.jsonl", "leaders.jsonl")
+LEADERS = "leaders.jsonl"
+OPTIONAL_DOCUMENTS = ("expectations.jsonl", LEADERS)
 TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 _LISTED_MAX = 5
 

@@ -42,7 +42,12 @@ OUTCOMES = _table(
     attempts int, bytes int, status string, error string, worker string
     """
 )
-LOG = _table("topic string, topic_id string, partition int, offset bigint, producer_id int, seq bigint, error string")
+LOG = _table(
+    """
+    topic string, topic_id string, partition int, offset bigint, producer_id int, seq bigint, error string,
+    leader_epoch int
+    """
+)
 METRICS = _table("t_us bigint, broker_id int, name string, value double")
 
 # The content of each replica after the last heal, a row per range of offsets.

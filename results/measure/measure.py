@@ -130,7 +130,7 @@ def findings(
     if ledger is None:
         tables.append(shared(read.log))
     else:
-        tables += [of_ledger(ledger, dims), places(read, delivered, ledger, dims), redelivered(ledger, dims)]
+        tables += [of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims), redelivered(ledger, dims)]
     return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]), dims.spark, causes)
 
 

@@ -21,7 +21,7 @@ from aftershock.results.spark.tables import literal
 
 DOCUMENTS = (
     *("plan.yaml", "run.json", "timeline.json", "phases.json", "manifest.json"),
-    *("journal.jsonl", "events.jsonl", "expectations.jsonl"),
+    *("journal.jsonl", "events.jsonl", "expectations.jsonl", "leaders.jsonl"),
 )
 HASHED_BYTES_MAX = 256 << 20
 """Spark holds a file in memory to hash it; of a larger Parquet file only the size is compared with the manifest."""

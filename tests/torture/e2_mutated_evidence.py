@@ -33,7 +33,7 @@ from aftershock.tests.torture.runner import ROOT, Experiment, Outcome
 BASES = ("demo", "commits")
 KINDS = (
     *("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json", "expectations.jsonl"),
-    *("manifest.json", "outcomes", "log", "replicas", "offsets", "metrics"),
+    *("leaders.jsonl", "manifest.json", "outcomes", "log", "replicas", "offsets", "metrics"),
 )
 
 
@@ -44,6 +44,9 @@ def base_copy(base: str, home: Path) -> Path:
     run = json.loads((home / "run.json").read_text())
     (home / "run.json").write_text(json.dumps(run | {"run_id": home.name}))
     (home / "expectations.jsonl").write_text('{"text": "lost == 0", "at": "tests/test_x.py:1"}\n')
+    leader = {"topic": "orders", "topic_id": "t1", "partition": 0, "epoch": 0, "leader": 1, "isr": [1, 2, 3]}
+    times = {"unclean": False, "start_offset": 0, "after_us": None, "by_us": 5, "sources": ["controller", "polled"]}
+    (home / "leaders.jsonl").write_text(f"{json.dumps(leader | times)}\n")
     (home / NAME).write_text(json.dumps(manifest_of(home)))
     return home
 

@@ -105,7 +105,11 @@ def examine(large: Large, replaced: dict[Record, Record], *, in_log: bool) -> Ou
     persist: Callable[[DataFrame], DataFrame] = lambda rows: cached.append(rows.persist()) or cached[-1]  # noqa: E731
     try:
         gate = open_gate(evidence, large.dims, persist, exhaustive=False)
-        broken = [] if gate.ledger is None else of_ledger(gate.ledger, large.dims).where("broken > 0").collect()
+        broken = (
+            []
+            if gate.ledger is None
+            else of_ledger(gate.ledger, large.read.log, large.dims).where("broken > 0").collect()
+        )
     finally:
         for frame in cached:
             frame.unpersist()

@@ -31,10 +31,12 @@ LOG_SCHEMA = pa.schema(
         ("producer_id", pa.int32()),
         ("seq", pa.int64()),
         ("error", pa.string()),
+        ("leader_epoch", pa.int32()),
     ]
 )
 """Columns of the log: ``producer_id`` and ``seq`` are null for a record that no producer of the run sent; ``error`` is
-VALUE_CORRUPT if the record's value differs from the value that was sent."""
+VALUE_CORRUPT if the record's value differs from the value that was sent. ``leader_epoch`` is the partition leader epoch
+in the header of the record's batch, which is the epoch of the leader that wrote the batch."""
 
 ROW_GROUP = 131_072
 TOPICS_AT_ONCE = 3
@@ -170,7 +172,7 @@ def _row_groups(
     filler = Filler()
     positions = {number: first[number] for number, end in ends.items() if end > first[number]}
     consumer.assign([TopicPartition(topic.name, number, offset) for number, offset in positions.items()])
-    partitions, producers, offsets, seqs = array("i"), array("i"), array("q"), array("q")
+    partitions, producers, offsets, seqs, epochs = array("i"), array("i"), array("q"), array("q"), array("i")
     corrupt: list[int] = []  # rows of the group
 
     def columns() -> dict[str, Any]:
@@ -178,12 +180,13 @@ def _row_groups(
             name: np.frombuffer(values.tobytes(), dtype=values.typecode)
             for name, values in (
                 *(("partition", partitions), ("offset", offsets), ("producer_id", producers), ("seq", seqs)),
+                ("leader_epoch", epochs),
             )
         }
         error = np.full(len(partitions), None)
         error[corrupt] = VALUE_CORRUPT
         names = {name: pa.repeat(value, len(partitions)) for name, value in vars(topic).items() if name != "partitions"}
-        del partitions[:], producers[:], offsets[:], seqs[:], corrupt[:]
+        del partitions[:], producers[:], offsets[:], seqs[:], epochs[:], corrupt[:]
         return numbers | {"error": error, "topic": names["name"], "topic_id": names["topic_id"]}
 
     while behind := {number: offset for number, offset in positions.items() if offset < ends[number]}:
@@ -205,6 +208,8 @@ def _row_groups(
                 offsets.append(offset)
                 producers.append(mark.producer_id if mark else UNKNOWN)
                 seqs.append(mark.seq if mark else UNKNOWN)
+                epoch = message.leader_epoch()
+                epochs.append(UNKNOWN if epoch is None else epoch)
                 if mark and not filler.is_value(mark.seq, message.value() or b""):
                     corrupt.append(len(seqs) - 1)
                 if len(seqs) == ROW_GROUP:

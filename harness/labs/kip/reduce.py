@@ -222,6 +222,8 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
         "journal": [{key: line[key] for key in _JOURNAL if key in line} for line in read_lines(home / "journal.jsonl")],
         "events": [line for line in read_lines(home / "events.jsonl") if line.get("event") in part.event_names],
     }
+    if part.logs and (home / manifest.LEADERS).exists():
+        lines["leaders"] = [line for line in read_lines(home / manifest.LEADERS) if line["topic"] in part.logs]
     for name, rows in lines.items():
         content = "".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(content, encoding="utf-8")
@@ -249,7 +251,7 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
         _write_table(log.to_table(["topic", "producer_id", "seq"], filter=of_topics), folder / "log")
     own = read_object(home / manifest.NAME) if (home / manifest.NAME).exists() else {}
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, *manifest.TABLES)]
+    names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, manifest.LEADERS, *manifest.TABLES)]
     digests = {name: asdict(digest) for name in names if (digest := manifest.digest_of(folder / name))}
     reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
     reduced["reduced_from"] = own.get("digests", {})

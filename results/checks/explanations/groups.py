@@ -36,7 +36,7 @@ from aftershock.results.checks.findings.ownership import group_of
 from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.checks.obligations.reach import COORDINATION, Harm, harms_of, settings_of
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.leaders import NAME
+from aftershock.results.evidence.manifest import LEADERS
 from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 
 _OFFSETS_PARTITIONS = 50
@@ -181,7 +181,7 @@ def _of_members(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> It
                 yield from (replace(during, worker=worker) for worker in workers or [None])
         elif _cuts_off(evidence, harm, client, nodes, lease):
             unknown = "is missing" if evidence.leaders is None else f"does not tell which broker coordinated {group}"
-            missing = f"{NAME} {unknown}"
+            missing = f"{LEADERS} {unknown}"
             yield during if nodes else replace(during, evidence=missing, certain=False)
 
 
@@ -240,7 +240,7 @@ def _of_coordinators(evidence: Evidence, truncations: Sequence[Explanation]) -> 
     lost = [(number, one) for number, one in by_place if one.topic == COORDINATION]
     if evidence.leaders is None and may_elect_unclean(evidence, COORDINATION):
         cause = f"an unclean election of a leader of {COORDINATION}"
-        lost.append((None, Explanation("", "", cause, f"{NAME} is missing", certain=False)))
+        lost.append((None, Explanation("", "", cause, f"{LEADERS} is missing", certain=False)))
     if not lost:
         return
     after = {(one.partition, one.epoch): one.after_us for one in changes(evidence.leaders or ())}

@@ -14,8 +14,11 @@ unclean (the leader was not in the ISR)   records of every producer; readers may
 ``min.insync.replicas`` permits nothing: with acks=all a record is acknowledged by all replicas in sync, however few.
 With acks=0 a record has no offset, so only its place and time count.
 
-A former leader that is cut off or frozen does not know that it was replaced, and acknowledges until the fault ends;
-then its records may be acknowledged after the election.
+The final log shows such a truncation: at the record's offset it holds another record, or it ends before that offset. A
+gap is none, because leaders write without gaps.
+
+A former leader acknowledges until it learns of the election. A broker that is not cut off hears from the controller
+within ``broker.session.timeout.ms``, or is fenced. One that is cut off or frozen acknowledges until that fault ends.
 
 After an unclean election readers meet other records at offsets that they have read or are about to read. They do so
 until the new leader has written as much as was lost, at the same rate for as long as the elected replica had been away:
@@ -23,13 +26,15 @@ from the start of the earliest fault in force at the election.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import Harm, harms_of, settings_of
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.leaders import NAME, Leadership
+from aftershock.results.evidence.leadership import Leadership
+from aftershock.results.evidence.manifest import LEADERS
 
-TRUNCATED = (("lost", "produce"), ("misplaced", "produce"), ("backward", "produce"))
+TRUNCATED = (("lost", "produce"), ("misplaced", "produce"))
 """Rules (rule, side) that a truncated record of a producer breaks."""
 REWRITTEN = (("duplicate", "produce"), ("order", "produce"))
 """Rules that records written again break, because the new leader does not know the truncated batches."""
@@ -38,24 +43,28 @@ CLOSED_US = 2_000_000
 """Time after an election in which a producer with acks=0 may still send to the former leader: it learns of the change
 when that broker closes the connection, and needs a metadata request (KafkaApis.handleProduceRequest)."""
 UNCLEAN = "unclean.leader.election.enable"
+_SESSION_MS = 9_000
+"""Kafka's default of broker.session.timeout.ms."""
 
 
 def of_leaders(evidence: Evidence) -> Iterator[Explanation]:
     """Yield what each change of leader explains; if the run has no leader history, what it might explain."""
     harms = harms_of(evidence, max((phase.end_us for phase in evidence.phases), default=0))
+    unheard_us = session_us(evidence)
     for client in evidence.clients:
         if client.produces_to and not client.acks_all:
-            yield from _of_client(evidence, client, harms)
+            yield from _of_client(evidence, client, harms, unheard_us)
     if evidence.leaders is None:
         for topic in evidence.timeline.get("topics", ()):
             if may_elect_unclean(evidence, topic["name"]):
                 cause = f"an unclean election of a leader of {topic['name']}, which {UNCLEAN} permits"
-                unknown = Explanation("", "", cause, f"{NAME} is missing", topic=topic["name"], certain=False)
+                unknown = Explanation("", "", cause, f"{LEADERS} is missing", topic=topic["name"], certain=False)
                 yield from for_rules(unknown, *TRUNCATED, *REWRITTEN, *READ_AGAIN)
         return
     for leadership in changes(evidence.leaders):
         if leadership.unclean or (leadership.unclean is None and may_elect_unclean(evidence, leadership.topic)):
-            yield from truncation(leadership, harms, f"the unclean election{_place(leadership)}")
+            cause = f"the unclean election{_place(leadership)}"
+            yield from truncation(leadership, harms, cause, unheard_us)
 
 
 def may_elect_unclean(evidence: Evidence, topic: str) -> bool:
@@ -72,16 +81,20 @@ def changes(leaders: Sequence[Leadership]) -> Iterator[Leadership]:
             yield one
 
 
-def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str) -> Iterator[Explanation]:
+def session_us(evidence: Evidence) -> int:
+    """Return the time after which a broker that the controller does not hear of is fenced."""
+    return round(float(settings_of(evidence).get("broker.session.timeout.ms", _SESSION_MS)) * 1000)
+
+
+def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str, unheard_us: int) -> Iterator[Explanation]:
     """Yield what the start of an epoch explains if the leader lacked records that were acknowledged by all in sync."""
-    gone = _truncated(leadership, harms, cause)
-    yield from for_rules(gone, *TRUNCATED)
+    yield from _of_producers(_truncated(leadership, harms, cause, unheard_us))
     if leadership.after_us is None or leadership.by_us is None:
         return
     during = [harm.start_us for harm in _in_force(leadership, harms)]
     away_us = leadership.by_us - min(during, default=leadership.after_us)
     around = Explanation(
-        *("", "", cause, NAME, None, None, leadership.topic, leadership.topic_id, leadership.partition),
+        *("", "", cause, LEADERS, None, None, leadership.topic, leadership.topic_id, leadership.partition),
         from_offset=leadership.start_offset,
         from_us=leadership.after_us - away_us,
         until_us=leadership.by_us + away_us,
@@ -90,12 +103,12 @@ def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str) -> Ite
     yield from for_rules(around, *REWRITTEN, *READ_AGAIN)
 
 
-def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> Iterator[Explanation]:
+def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm], unheard_us: int) -> Iterator[Explanation]:
     by_acks = f"with acks={client.acks} "
     if evidence.leaders is None:
         cause = f"{by_acks}a change of leader may lose acknowledged records"
         yield from for_rules(
-            Explanation("", "", cause, f"{NAME} is missing", client=client.key, certain=False), *TRUNCATED
+            Explanation("", "", cause, f"{LEADERS} is missing", client=client.key, certain=False), *TRUNCATED
         )
         return
     for leadership in changes(evidence.leaders):
@@ -103,34 +116,40 @@ def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> Ite
             continue
         cause = f"{by_acks}the change of leader{_place(leadership)}"
         if client.acks == "0":
-            explanation = Explanation(
-                *("lost", "produce", cause, NAME, client.key, None),
+            yield Explanation(
+                *("lost", "produce", cause, LEADERS, client.key, None),
                 *(leadership.topic, leadership.topic_id, leadership.partition),
                 from_us=min([harm.start_us for harm in _in_force(leadership, harms)], default=leadership.after_us),
-                until_us=None if leadership.by_us is None else _known_us(leadership, harms) + CLOSED_US,
+                until_us=None if leadership.by_us is None else _known_us(leadership, harms, unheard_us) + CLOSED_US,
                 certain=None not in (leadership.after_us, leadership.by_us),
             )
-            yield explanation
         else:
-            gone = _truncated(leadership, harms, cause)
-            for explanation in for_rules(gone, *TRUNCATED):
-                yield Explanation(**vars(explanation) | {"client": client.key})
+            gone = _truncated(leadership, harms, cause, unheard_us)
+            yield from _of_producers(replace(gone, client=client.key))
 
 
-def _truncated(leadership: Leadership, harms: Sequence[Harm], cause: str) -> Explanation:
+def _of_producers(gone: Explanation) -> Iterator[Explanation]:
+    """Yield what a truncation explains of producers; acknowledgements that go backward need no trace in the log."""
+    yield from for_rules(gone, *TRUNCATED)
+    yield from for_rules(replace(gone, truncation=False), ("backward", "produce"))
+
+
+def _truncated(leadership: Leadership, harms: Sequence[Harm], cause: str, unheard_us: int) -> Explanation:
     return Explanation(
-        *("", "", cause, NAME, None, None, leadership.topic, leadership.topic_id, leadership.partition),
+        *("", "", cause, LEADERS, None, None, leadership.topic, leadership.topic_id, leadership.partition),
         from_offset=leadership.start_offset,
-        until_us=None if leadership.by_us is None else _known_us(leadership, harms),
+        until_us=None if leadership.by_us is None else _known_us(leadership, harms, unheard_us),
         epoch=leadership.epoch,
+        truncation=True,
         certain=None not in (leadership.start_offset, leadership.by_us),
     )
 
 
-def _known_us(leadership: Leadership, harms: Sequence[Harm]) -> int:
+def _known_us(leadership: Leadership, harms: Sequence[Harm], unheard_us: int) -> int:
     """Return the time by which the former leader has learnt of the election, or can't acknowledge any more."""
     hiding = [harm for harm in _in_force(leadership, harms) if harm.between_nodes or not harm.announced]
-    return max([leadership.by_us or 0, *(harm.end_us for harm in hiding if harm.between_nodes or harm.brokers)])
+    ends_us = [harm.end_us for harm in hiding if harm.between_nodes or harm.brokers]
+    return max([leadership.by_us or 0, *ends_us]) + unheard_us
 
 
 def _in_force(leadership: Leadership, harms: Sequence[Harm]) -> list[Harm]:

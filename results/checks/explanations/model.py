@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    DataType,
     IntegerType,
     LongType,
     MapType,
@@ -31,7 +32,7 @@ from aftershock.results.measure.facts import Explained
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
-    "attempts:int,group:string>"
+    "attempts:int,group:string,occupied:boolean>"
 )
 """Place and time of an anomaly in Spark's tables, the columns of ``Anomaly``."""
 ANYWHERE = ""
@@ -43,6 +44,7 @@ class Anomaly:
 
     ``from_us`` and ``until_us`` are the interval in which the cause must have been at work, such as from the sending of
     a record to its acknowledgement. ``topic`` is the topic's name or id; ``group`` the consumer group of a commit.
+    ``occupied`` is True if the log holds another record at the offset, or ends before it.
     """
 
     client: str
@@ -55,6 +57,7 @@ class Anomaly:
     worker: str | None = None
     attempts: int | None = None
     group: str | None = None
+    occupied: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ class Explanation:
 
     The anomaly's interval must overlap ``from_us`` to ``until_us``, or lie within them if ``throughout`` is True, and
     last at least ``lasting_us``. Its offset must be at least ``from_offset`` and below ``until_offset``, its leader
-    epoch below ``epoch``, its number of attempts at least ``attempts``. ``cause`` is a phrase for a sentence,
-    ``evidence`` names the file and line that witness it.
+    epoch below ``epoch``, its number of attempts at least ``attempts``. A ``truncation`` explains only an anomaly at an
+    occupied offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file and line that witness it.
     """
 
     rule: str
@@ -85,6 +88,7 @@ class Explanation:
     attempts: int | None = None
     group: str | None = None
     throughout: bool = False
+    truncation: bool = False
     certain: bool = True
 
     def explains(self, anomaly: Anomaly) -> bool:
@@ -111,6 +115,7 @@ class Explanation:
             and all(limit is None or (value is not None and value >= limit) for limit, value in at_least)
             and all(limit is None or (value is not None and value <= limit) for limit, value in at_most)
             and all(limit is None or (value is not None and value < limit) for limit, value in below)
+            and (anomaly.occupied is True or not self.truncation)
             and (self.lasting_us is None or (lasted is not None and lasted >= self.lasting_us))
         )
 
@@ -127,6 +132,7 @@ _LIMITS = (
     ("attempts", "int"),
     ("group", "string"),
     ("throughout", "boolean"),
+    ("truncation", "boolean"),
 )
 _MATCHES = """
     (x.client is null or x.client = client)
@@ -139,14 +145,15 @@ _MATCHES = """
     and (x.lasting_us is null or coalesce(at.until_us - at.from_us >= x.lasting_us, false))
     and (x.epoch is null or coalesce(at.epoch, -1) < x.epoch)
     and (x.attempts is null or coalesce(at.attempts >= x.attempts, false))
+    and (not x.truncation or coalesce(at.occupied, false))
 """
 _PLACE = "concat_ws('/', at.topic, at.partition)"
 _FIRST = "try_element_at(filter(coalesce(try_element_at(by_place, {place}), array()), x -> " + _MATCHES + "), 1).number"
-_TYPES = {
+_TYPES: dict[str, tuple[DataType, pa.DataType]] = {
+    "boolean": (BooleanType(), pa.bool_()),
     "string": (StringType(), pa.string()),
     "bigint": (LongType(), pa.int64()),
     "int": (IntegerType(), pa.int32()),
-    "boolean": (BooleanType(), pa.bool_()),
 }
 
 

@@ -24,7 +24,7 @@ from aftershock.results.checks.explanations.leadership import changes
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import Harm, harms_of
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.leaders import NAME
+from aftershock.results.evidence.manifest import LEADERS
 from aftershock.results.evidence.outages import KILLED, worker_outages
 
 IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
@@ -91,7 +91,7 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
             yield replace(
                 *(own,),
                 cause=cause,
-                evidence=NAME,
+                evidence=LEADERS,
                 topic=leadership.topic,
                 topic_id=leadership.topic_id,
                 partition=leadership.partition,

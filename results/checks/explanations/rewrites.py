@@ -24,11 +24,18 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from aftershock.results.checks.explanations.leadership import READ_AGAIN, REWRITTEN, TRUNCATED, changes, truncation
+from aftershock.results.checks.explanations.leadership import (
+    READ_AGAIN,
+    REWRITTEN,
+    TRUNCATED,
+    changes,
+    session_us,
+    truncation,
+)
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import harms_of
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.evidence.leaders import NAME
+from aftershock.results.evidence.manifest import LEADERS
 
 _CLOCKS = "restore_clock"
 """Undo verb of the faults that move a broker's clock."""
@@ -81,7 +88,7 @@ def _truncated(
 ) -> Iterator[Explanation]:
     """Yield the truncations at the epochs that began during a fault that loses the end of a log."""
     if evidence.leaders is None:
-        missing = replace(plain, evidence=f"{NAME} is missing", certain=False)
+        missing = replace(plain, evidence=f"{LEADERS} is missing", certain=False)
         yield from for_rules(missing, *TRUNCATED)
         yield from for_rules(replace(missing, from_us=begun_us, until_us=None), *REWRITTEN, *READ_AGAIN)
         return
@@ -94,7 +101,7 @@ def _truncated(
             cause = f"{plain.cause}, after which epoch {leadership.epoch} of partition {leadership.partition} began"
             if leadership.start_offset is not None:
                 cause += f" at offset {leadership.start_offset}"
-            yield from truncation(leadership, harms, cause)
+            yield from truncation(leadership, harms, cause, session_us(evidence))
 
 
 def _expired(evidence: Evidence, plain: Explanation) -> Iterator[Explanation]:

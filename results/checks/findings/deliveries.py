@@ -51,9 +51,10 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
     """Return each delivered record as ``run client topic topic_id partition lane member group offset at`` and details.
 
     ``worker`` is the client process; in a group of several members it also stands for the ``member``. ``begun`` is the
-    ``Start`` of the lane, null in lane 0, and ``since`` its time. Further details of a delivery are ``epoch`` (leader epoch of the batch),
-    ``own`` (True if the high watermark comes from the response with the record) and ``high_watermark broker_id error
-    producer_id seq``. If the id of a topic is unknown, ``topic_id`` holds the topic's name.
+    ``Start`` of the lane, null in lane 0, and ``since`` its time. Further details of a delivery are ``epoch`` (leader
+    epoch of the batch), ``own`` (True if the high watermark comes from the response with the record) and
+    ``high_watermark broker_id error producer_id seq``. If the id of a topic is unknown, ``topic_id`` holds the topic's
+    name.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
     only = F.concat_ws("-", "workload", "arm", F.lit("consume"))  # the name of a client's only consumer

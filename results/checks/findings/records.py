@@ -35,7 +35,7 @@ LOG_READER = "log"
 """Client name of findings about the log, which concern no client."""
 
 _KEY = ("run", "rule", "side", "client")
-AT_FIELDS = ("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "group")
+AT_FIELDS = ("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "group", "occupied")
 
 
 def place_of(**values: Column | str | None) -> Column:
@@ -149,8 +149,24 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     return explode_facts(clean, [*sent, Fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
 
 
-def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    rows = ledger.withColumn("record", record())
+def _with_occupied(ledger: DataFrame, log: DataFrame) -> DataFrame:
+    """Add ``occupied``: True if the log holds another record at the acknowledged offset of a record, or ends before it.
+
+    This is what a truncation leaves behind; a gap in the log is not.
+    """
+    place = ("run", "topic", "partition")
+    elsewhere = ~F.array_contains("placed", F.struct("topic", "partition", "offset"))
+    missing = F.broadcast(ledger.where(acked() & elsewhere).select(*place, "offset").distinct())
+    taken = log.join(missing, [*place, "offset"], "left_semi").select(*place, "offset", F.lit(True).alias("taken"))
+    ends = log.groupBy(*place).agg(F.max("offset").alias("end"))
+    joined = ledger.join(F.broadcast(taken.distinct()), [*place, "offset"], "left")
+    joined = joined.join(F.broadcast(ends), [*place], "left")
+    beyond = F.coalesce(F.col("offset") > F.col("end"), F.lit(True))
+    return joined.withColumn("occupied", F.coalesce("taken", beyond)).drop("taken", "end")
+
+
+def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
+    rows = _with_occupied(ledger, log).withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged
     in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
@@ -159,7 +175,7 @@ def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
     elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, acknowledged_place)
     known = {"epoch": "leader_epoch", "attempts": "attempts"}
     place = {"topic": "topic", "partition": "partition", "offset": "offset"}
-    when_acked = place_of(**place, **known, from_us="done_us", until_us="done_us")
+    when_acked = place_of(**place, **known, from_us="done_us", until_us="done_us", occupied="occupied")
     # no second attempt was possible in the time of a record that was sent once
     sent_us = F.when(F.coalesce(F.col("attempts"), F.lit(2)) > 1, F.col("sent_us"))
     copy = F.try_element_at(placed, F.lit(-1))

@@ -195,7 +195,7 @@ def _facts() -> list[Fact]:
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
     is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
     exact = F.col("point").isNotNull()
-    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group")})
+    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied")})
     ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
     return [
         Fact("order", side, client, ordered, exact & F.col("late"), at),

@@ -8,9 +8,9 @@ from docker.errors import APIError
 
 from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerId, LogDir
+from aftershock.harness.cluster import disks
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.topology import LOG_DIR
-from aftershock.harness.world import nodes
 from aftershock.harness.world.nodes import MachineWorld
 
 
@@ -41,7 +41,7 @@ async def test_a_script_that_never_prints_is_an_error() -> None:
 
 async def test_a_stopped_node_is_read_through_its_volume(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine refuses to run a script in a stopped container, but the volume still exists."""
-    monkeypatch.setattr(nodes, "run_on_volume", lambda *_, **__: "4096 10 4\nno\n")
+    monkeypatch.setattr(disks, "run_on_volume", lambda *_, **__: "4096 10 4\nno\n")
     one, states = world(), iter(["running", "exited"])
     node = one._cluster.nodes[BrokerId(1)]
     monkeypatch.setattr(node, "state", lambda: next(states))

@@ -167,7 +167,7 @@ def test_newer_columns_are_ignored_and_narrower_ones_accepted(home: Path) -> Non
     """An additional column and an int32 instead of a bigint are readable."""
     path = home / "log/part-0.parquet"
     table = pq.read_table(path)
-    pq.write_table(table.append_column("leader_epoch", table["partition"]), path)
+    pq.write_table(table.append_column("batch_size", table["partition"]), path)
     retyped("offset", "int32")(path)
     assert read(home, columns()).parquet["log"] == (path,)
 

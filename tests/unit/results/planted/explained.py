@@ -26,19 +26,26 @@ def _offset(run: Run, seq: int) -> int:
     return int(run.get("produce", run.at("produce", 0, seq))["offset"])
 
 
-def _last_before(run: Run, at_us: int) -> int:
-    """Return the last record of producer 0 that the first leader of partition 0 acknowledged before a time."""
+def _last_before(run: Run, at_us: int, partition: int = 0) -> int:
+    """Return the last record of producer 0 in a partition that was acknowledged before a time."""
     rows = run.frames["produce"]
-    own = rows[(rows["producer_id"] == 0) & (rows["partition"] == 0) & (rows["done_us"] < at_us)]
+    own = rows[(rows["producer_id"] == 0) & (rows["partition"] == partition) & (rows["done_us"] < at_us)]
     return int(own["seq"].max())
 
 
-def _elected(run: Run, partition: int, epoch: int, **values: object) -> None:
-    """Change the line of a leader epoch in leaders.jsonl."""
+def _elected(run: Run, partition: int, epoch: int, **values: object) -> int:
+    """Change the line of a leader epoch in leaders.jsonl, and return the offset at which the epoch begins."""
     lines = [json.loads(line) for line in run.files["leaders.jsonl"].splitlines()]
     place = (partition, epoch)
     lines = [line | values if (line["partition"], line["epoch"]) == place else line for line in lines]
     run.files["leaders.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    return next(int(line["start_offset"]) for line in lines if (line["partition"], line["epoch"]) == place)
+
+
+def _overwritten(run: Run, seq: int, offset: int) -> None:
+    """Lose a record that was acknowledged at an offset at which the log holds another one."""
+    run.set("produce", run.at("produce", 0, seq), offset=offset)
+    _nowhere(run, seq)
 
 
 @defect("200 records acknowledged with acks=1 and lost, and no leader changed", fails=("integrity/lost",), base=led_run)
@@ -54,39 +61,41 @@ def lost_without_a_change(run: Run) -> None:
 )
 def lost_by_a_change(run: Run) -> None:
     _lossy(run)
-    seq = _last_before(run, 26 * S)
-    _elected(run, 0, 4, start_offset=_offset(run, seq))
-    _nowhere(run, seq)
+    _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4))
 
 
 @defect("the same below the offset at which the next epoch begins", fails=("integrity/lost",), base=led_run)
 def lost_below_a_change(run: Run) -> None:
     _lossy(run)
+    _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4) - 1)
+
+
+@defect(
+    "the same, and the log has a gap at its offset: no truncation leaves one", fails=("integrity/lost",), base=led_run
+)
+def lost_in_a_gap(run: Run) -> None:
+    _lossy(run)
+    _elected(run, 0, 4, start_offset=0)
     _nowhere(run, _last_before(run, 26 * S))
 
 
-@defect("the same, acknowledged after that leader was elected", fails=("integrity/lost",), base=led_run)
+@defect("the same, acknowledged long after that leader was elected", fails=("integrity/lost",), base=led_run)
 def lost_after_a_change(run: Run) -> None:
     _lossy(run)
-    seq = _last_before(run, 45 * S)
-    for epoch in (4, 5):
-        _elected(run, 0, epoch, start_offset=0)
-    _nowhere(run, seq)
+    seq = _last_before(run, 49 * S)
+    run.set("produce", run.at("produce", 0, seq), leader_epoch=None)
+    _overwritten(run, seq, _elected(run, 0, 4))
 
 
-@defect("the same in a partition of which no leader changed then", fails=("integrity/lost",), base=led_run)
+@defect("the same in a partition of which no leader had changed then", fails=("integrity/lost",), base=led_run)
 def lost_beside_a_change(run: Run) -> None:
     _lossy(run)
-    seq = _last_before(run, 26 * S)
-    _elected(run, 0, 4, start_offset=0)
-    _nowhere(run, seq + 1)
+    _overwritten(run, _last_before(run, 26 * S, partition=1), _elected(run, 0, 4))
 
 
 @defect("the same of a producer with acks=all", fails=LOST, base=led_run)
 def lost_with_acks_all(run: Run) -> None:
-    seq = _last_before(run, 26 * S)
-    _elected(run, 0, 4, start_offset=_offset(run, seq))
-    _nowhere(run, seq)
+    _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4))
 
 
 @defect(
@@ -96,16 +105,14 @@ def lost_with_acks_all(run: Run) -> None:
 )
 def lost_by_an_unclean_election(run: Run) -> None:
     run.slos()
-    seq = _last_before(run, 26 * S)
-    _elected(run, 0, 4, start_offset=_offset(run, seq), unclean=True)
-    _nowhere(run, seq)
+    _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4, unclean=True))
 
 
 @defect("unclean elections are permitted, none was held, and a record is lost", fails=("integrity/lost",), base=led_run)
 def lost_without_an_unclean_election(run: Run) -> None:
     run.slos()
     run.documents["timeline"]["topics"][0]["config"] = {"unclean.leader.election.enable": "true"}
-    _nowhere(run, 300)
+    _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4))
 
 
 @defect(

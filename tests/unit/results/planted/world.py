@@ -153,6 +153,8 @@ def good_run() -> Run:
     frames = {name: pd.DataFrame(getattr(made, name)) for name in ("produce", "consume", "log", "metrics")}
     for name in ("produce", "consume"):
         frames[name] = frames[name].assign(client="reference", **_led(frames[name]))
+    epochs = frames["produce"][["producer_id", "seq", "leader_epoch"]]
+    frames["log"] = frames["log"].drop(columns="leader_epoch").merge(epochs, on=["producer_id", "seq"], how="left")
     late = frames["produce"]["intended_us"].between(26 * S, 29 * S) & (frames["produce"]["partition"] % 3 == 0)
     frames["produce"]["attempts"] = np.where(late, 2, 1)
     frames["consume"]["high_watermark"] = frames["consume"]["offset"] + MARGIN
@@ -172,7 +174,9 @@ def led_run() -> Run:
         bounds = {"after_us": 0, "by_us": 0} if epoch == EPOCH else {"after_us": first_us, "by_us": first_us + S}
         place = {"topic": "orders", "topic_id": "t1", "partition": int(partition), "epoch": int(epoch)}
         elected = {"leader": 1 + int(partition + epoch) % 3, "isr": [1, 2, 3], "unclean": False}
-        lines.append(place | elected | {"start_offset": int(start), **bounds, "sources": ["poll"]})
+        lines.append(
+            place | elected | {"start_offset": int(start), **bounds, "sources": ["controller"], "checkpoints": {}}
+        )
     run.files["leaders.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
     return run
 

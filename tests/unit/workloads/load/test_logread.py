@@ -51,7 +51,8 @@ def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
     assert [(row["producer_id"], row["seq"]) for row in ours] == [
         (5, seq) for partition in range(3) for seq in range(partition, 90, 3)
     ]
-    foreign = {"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 30}
+    assert {0} == {row["leader_epoch"] for row in rows}  # of the mock cluster's only leaders
+    foreign = {"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 30, "leader_epoch": 0}
     assert [row for row in rows if row["producer_id"] is None] == [dict.fromkeys(LOG_SCHEMA.names) | foreign]
     assert {SPOILT: VALUE_CORRUPT} == {row["seq"]: row["error"] for row in rows if row["error"]}
     assert pq.read_table(tmp_path / "part-empty.parquet").num_rows == 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 BARE = Explanation("lost", "produce", "a cause", "a file")
-AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 2)
+AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 2, occupied=True)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,12 @@ def test_an_unknown_value_is_within_no_limit(name: str) -> None:
     assert bound.explains(replace(AT_PLACE, epoch=None))
 
 
+@pytest.mark.parametrize("occupied", [False, None])
+def test_a_truncation_needs_an_occupied_offset(occupied: bool | None) -> None:
+    assert replace(BARE, truncation=True).explains(AT_PLACE)
+    assert not replace(BARE, truncation=True).explains(replace(AT_PLACE, occupied=occupied))
+
+
 def test_a_topic_is_known_by_its_name_and_by_its_id() -> None:
     of_topic = replace(BARE, topic="orders", topic_id="x1")
     assert of_topic.explains(replace(AT_PLACE, topic="x1"))
@@ -85,6 +91,7 @@ def test_spark_agrees_with_python(spark: "SparkSession") -> None:
             *(text("w1", "w2", known=0.2), topic, f"{topic}-id" if topic else None),
             *(number(0, 2, 0.5) if topic else None, number(0, 40, 0.3), number(40, 99, 0.3)),
             *(number(0, 60, 0.4), number(40, 99, 0.4), number(0, 20, 0.2), number(1, 4, 0.3), number(1, 3, 0.2)),
+            truncation=bool(random.random() < 0.3),
         )
 
     of_runs = [in_order(explanation() for _ in range(30)) for _ in range(2)]
@@ -95,11 +102,11 @@ def test_spark_agrees_with_python(spark: "SparkSession") -> None:
         topic = text("orders", "bills", "orders-id", "others")
         place = Anomaly(
             *(str(random.choice(["a", "b", "c"])), topic, number(0, 2), number(0, 99), since, until),
-            *(number(0, 4, 0.7), text("w1", "w2"), number(1, 3, 0.7)),
+            *(number(0, 4, 0.7), text("w1", "w2"), number(1, 3, 0.7), [True, False, None][random.integers(0, 3)]),
         )
         rows.append((int(random.integers(0, 2)), str(random.choice(["lost", "order", "skipped"])), place))
     kinds = {"client": "string", "topic": "string", "worker": "string", "partition": "int", "epoch": "int"}
-    kinds |= {"attempts": "int"}
+    kinds |= {"attempts": "int", "occupied": "boolean"}
     names = [field.name for field in fields(Anomaly)]
     schema = ", ".join(f"{name} {kinds.get(name, 'bigint')}" for name in names)
     table = small(

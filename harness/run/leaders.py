@@ -1,0 +1,115 @@
+"""Recording of the partitions' leaders during a run, written to ``leaders.jsonl`` after the load."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import closing
+from itertools import cycle
+from types import TracebackType
+from typing import Self, TypeVar
+
+from aftershock.errors import AftershockError, Log
+from aftershock.faults.targets.values import BrokerId, TopicPartition
+from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster.target import Target
+from aftershock.harness.kafka.admin import Admin
+from aftershock.harness.kafka.leader_history import (
+    LeaderPolls,
+    PartitionView,
+    WallClock,
+    epoch_starts,
+    history,
+    read_views,
+)
+from aftershock.harness.kafka.metadata_log import Election, elections
+from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
+from aftershock.harness.run.assignments import group_names
+from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.run.sampler import in_thread
+from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.manifest import LEADERS
+
+PERIOD_US = 1_000_000
+_CPU_MAX = 0.01
+"""Share of a core that polls may take: a cluster of many partitions is polled less often than once a second."""
+
+T = TypeVar("T")
+
+
+class LeaderRecorder:
+    """Async context manager that polls the leaders during its block; ``write`` adds the other sources.
+
+    Records the topics of the plan, and the topics of Kafka's coordinators if a workload has a group or commits.
+    """
+
+    def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock) -> None:
+        self._cluster, self._timeline, self._home, self._clock = cluster, timeline, home, clock
+        self._topics = [topic["name"] for topic in timeline.topics]
+        if any(True for _ in group_names(timeline)) or any(load.get("commit") for load in timeline.workloads):
+            self._topics += [OFFSETS, SHARE_STATE]
+        self._polls = LeaderPolls()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._poll())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        """Poll one broker after the other, by connections of their own, so that a frozen broker delays only polls."""
+        with closing(self._cluster.admin.copy()) as admin:
+            for broker in cycle(admin.addresses):
+                began_us = self._clock.now_us()
+                used_s = await in_thread(self._poll_once, admin, broker)
+                await self._clock.sleep_until_us(began_us + max(PERIOD_US, int(used_s / _CPU_MAX * 1e6)))
+
+    def _poll_once(self, admin: Admin, broker: BrokerId | None) -> float:
+        """Poll a broker, or without one any broker; return the CPU time that it took in seconds."""
+        began_s, asked_us = time.thread_time(), self._clock.now_us()
+        try:
+            views = read_views(admin, broker, self._topics)
+            self._polls.answered(broker, asked_us, self._clock.now_us(), views)
+        except AftershockError:
+            self._polls.failed(broker)
+        return time.thread_time() - began_s
+
+    async def write(self, log: Log) -> None:
+        """Write ``leaders.jsonl``; a source that fails is logged and left out."""
+        await in_thread(self._write, log)
+
+    def _write(self, log: Log) -> None:
+        def source(name: str, read: Callable[[], T]) -> T | None:
+            try:
+                return read()
+            except AftershockError as error:
+                log(f"the leaders of the partitions are recorded without {name}: {error}")
+                return None
+
+        self._poll_once(self._cluster.admin, None)
+        topic_ids = self._polls.topic_ids
+        elected = source("the controllers' log", lambda: elections(self._cluster.metadata_log(), self._topics)) or []
+        epochs: dict[TopicPartition, range] = {}  # each follows the one before it, so there are no gaps
+        known: list[Election | PartitionView] = [*elected, *(first.view for first in self._polls.first.values())]
+        for epoch in (epoch for epoch in known if topic_ids.get(epoch.topic) == epoch.topic_id):
+            where, number = (epoch.topic, epoch.partition), epoch.epoch
+            others = epochs.get(where, range(number, number))
+            epochs[where] = range(min(others.start, number), max(others.stop, number + 1))
+        with closing(self._cluster.admin.copy()) as admin:
+            starts = source("the offsets at which epochs begin", lambda: epoch_starts(admin, epochs)) or {}
+        checkpoints = source("the brokers' checkpoints", self._cluster.epoch_checkpoints) or {}
+        rows = history(self._polls.first, elected, self._wall_clock(), starts, checkpoints, topic_ids)
+        write_whole(self._home.path / LEADERS, "".join(f"{json.dumps(row)}\n" for row in rows))
+
+    def _wall_clock(self) -> WallClock | None:
+        """Return the conversion of the controllers' clock to the run's; None if a fault of the plan sets clocks."""
+        if any("clocks" in step.fault().cluster_needs() for step in self._timeline.steps):
+            return None
+        origin_unix_us = self._home.facts["origin_unix_us"]
+        return WallClock(origin_unix_us, time.time_ns() // 1000 - self._clock.now_us() - origin_unix_us)
