@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants clean bootstrap
+.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants readings clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -71,6 +71,10 @@ gallery: bootstrap
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap
 	$(BIN)/python tests/mutants/run.py
+
+# recounts every SLO figure of the stored runs with DuckDB, and writes the table into the docs
+readings: bootstrap
+	$(BIN)/python -m aftershock.tests.readings --docs docs/SLO.md
 
 # the tables of sick machines in the docs, from what `aftershock run grey-failures` and `lost-hosts` have left under runs/
 machines: bootstrap

@@ -11,17 +11,17 @@ which is up to 0.7 s after the power was cut.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.trials.part import Part
+from aftershock.results.trials.statement import share_bounds
 
 ELR = "eligible.leader.replicas.version"
 _ENTRY = "cut"
@@ -55,6 +55,7 @@ class Loss:
     """What one cut cost one producer; ages and times in seconds, None if nothing was lost or acknowledged later.
 
     ``silent_s`` is the time without an acknowledgement from the cut on, ``recovered_s`` that from the return of power.
+    ``cut`` names the cut, which all producers of a run share.
     """
 
     acknowledged: int
@@ -63,6 +64,7 @@ class Loss:
     youngest_s: float | None
     silent_s: float | None
     recovered_s: float | None
+    cut: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,12 @@ class Cell:
         return self.lost / self.acknowledged if self.acknowledged else 0.0
 
     @property
+    def cuts(self) -> int:
+        return len({loss.cut for loss in self.losses})
+
+    @property
     def cuts_with_loss(self) -> int:
-        return sum(loss.lost > 0 for loss in self.losses)
+        return len({loss.cut for loss in self.losses if loss.lost})
 
     def oldest_s(self) -> float | None:
         return max((loss.oldest_s for loss in self.losses if loss.oldest_s is not None), default=None)
@@ -135,7 +141,7 @@ def losses(part: Part, client: str, topic: str, entry: str) -> list[Loss]:
     lost = ~np.isin(_keys(acked), kept)
     times_us = [-1, *(cut.injected_us for cut in cuts), np.iinfo(np.int64).max]
     return [
-        _loss(done_us, lost, before_us, cut, after_us)
+        replace(_loss(done_us, lost, before_us, cut, after_us), cut=f"{part.run.run_id}@{cut.injected_us}")
         for before_us, cut, after_us in zip(times_us[:-2], cuts, times_us[2:], strict=True)
     ]
 
@@ -177,14 +183,6 @@ def _keys(rows: pa.Table) -> NDArray[np.int64]:
     producer, seq = (rows[name].to_numpy().astype(np.int64) for name in ("producer_id", "seq"))
     keys: NDArray[np.int64] = (producer << 40) + seq
     return keys
-
-
-def interval(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of a share (Clopper and Pearson 1934)."""
-    tail = (1 - confidence) / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
-    return low, high
 
 
 def merged(cells: Iterable[Cell]) -> list[Cell]:
@@ -279,13 +277,16 @@ def meaning(cells: Sequence[Cell]) -> dict[str, str]:
 def _lost(cells: Sequence[Cell]) -> str:
     """Return the losses of several configurations as the end of a sentence."""
     count, acknowledged = sum(cell.lost for cell in cells), sum(cell.acknowledged for cell in cells)
-    hits, cuts = sum(cell.cuts_with_loss for cell in cells), sum(len(cell.losses) for cell in cells)
+    losses = [loss for cell in cells for loss in cell.losses]
+    # a cut counts once, because its producers meet the same event
+    cuts, hits = len({loss.cut for loss in losses}), len({loss.cut for loss in losses if loss.lost})
     if not cuts:
         return "was not measured"
+    bounds = share_bounds(hits, cuts, " of such cuts lose records")
     if not count:
-        return f"lost none of {acknowledged:,} acknowledged records in {cuts} cuts"
+        return f"lost none of {acknowledged:,} acknowledged records in {cuts} cuts: {bounds}"
     share = f"{count:,} of {acknowledged:,} acknowledged records ({percent(count / acknowledged)})"
-    return f"lost {share}, in {hits} of {cuts} cuts"
+    return f"lost {share}, in {hits} of {cuts} cuts: {bounds}"
 
 
 def percent(share: float) -> str:

@@ -247,14 +247,13 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None) -> Ve
     trusted makes failed checks of latency and progress INCONCLUSIVE.
     """
     faults = fault_checks(evidence, facts, NO_DOUBTS)
-    harness = harness_checks(evidence, facts, NO_DOUBTS)
-    doubts = replace(Doubts.of(faults, harness), suspects=suspects_of(evidence), again=again)
-    if again is not None:
-        doubts = replace(doubts, harness_again=Doubts.of((), harness_checks(evidence, again, NO_DOUBTS)).harness)
+    harness = harness_checks(evidence, facts)
+    harness_again = () if again is None else harness_checks(evidence, again)
+    doubts = replace(Doubts.of(faults, harness, again, harness_again), suspects=suspects_of(evidence))
     judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    checks = (*judged, *faults, *harness)
+    checks = (*judged, *faults, *(one.check for one in harness))
     return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), checks, evidence.altered)
 
 

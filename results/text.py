@@ -135,6 +135,32 @@ def seconds(value_s: float) -> str:
     return amount(value_s, "s")
 
 
+def recovery(row: Mapping[str, Any], since: str = " after inject") -> str:
+    """Describe a recovery, as in ``normal again 6.400 s after inject (before the heal); first calm 1.200 s; ..``.
+
+    ``row`` is a row of ``analysis.json``; by definition 1 (``Recovered``) only the first calm is known.
+    """
+    recovered_us, lasting = row["recovered_us"], row.get("definition", 1) > 1
+    if recovered_us is None:
+        what = "not normal again" if lasting else "not recovered"
+        text = f"{what} in the {row['observed_us'] / 1e6:.3f} s observed{since}"
+    else:
+        what = "normal again" if lasting else "recovered"
+        text = f"{what} {recovered_us / 1e6:.3f} s{since}{_beside_heal(row)}"
+    if not lasting:
+        return text
+    if row["first_calm_us"] is not None:
+        text += f"; first calm {row['first_calm_us'] / 1e6:.3f} s; {row['slow_after']} slow records after it"
+    return f"{text}; slow is over {milliseconds(row['limit_us'])} ms"
+
+
+def _beside_heal(row: Mapping[str, Any]) -> str:
+    after_us = row.get("after_heal_us")
+    if after_us is None:
+        return ""
+    return f" (not before the heal, {after_us / 1e6:.3f} s after it)" if after_us > 0 else " (before the heal)"
+
+
 def printable(text: str) -> str:
     """Replace unprintable characters, which could move a terminal's cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -4,6 +4,9 @@ As in the simulations that chose the statistics, a block is one fault, which sta
 a random time. Two arms in one block share the machine, whose speed varies from block to block.
 """
 
+import math
+from typing import Literal
+
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -28,6 +31,37 @@ def records(rng: Generator, blocks: int) -> tuple[NDArray[np.float64], NDArray[n
     return _records(rng, machine), _records(rng, machine)
 
 
+Law = Literal["normal", "lognormal", "heavier"]
+
+
+def dependent(
+    rng: Generator, blocks: int, r: float, law: Law = "normal", ratio: float = 1.0
+) -> tuple[list[float], list[float]]:
+    """Return the values of two arms by block; each arm's values follow an autoregressive series with correlation ``r``.
+
+    They are normal (with a deviation of 15 %), log-normal (sigma 1), or have tails heavier than that: logarithms whose
+    innovations are log-normal.
+    """
+    ours, theirs = (_series(rng, blocks, r, skewed=law == "heavier") for _ in range(2))
+    if law == "normal":
+        ours, theirs = np.maximum(1 + 0.15 * ours, 0.05), np.maximum(1 + 0.15 * theirs, 0.05)
+    else:
+        ours, theirs = np.exp(ours), np.exp(theirs)
+    return (40_000 * ratio * ours).tolist(), (40_000 * theirs).tolist()
+
+
+def _series(rng: Generator, length: int, r: float, *, skewed: bool = False) -> NDArray[np.float64]:
+    """Return a stationary autoregressive series of first order, with mean 0 and variance 1."""
+    settle = 40
+    innovations = rng.normal(size=settle + length)
+    if skewed:
+        innovations = (np.exp(innovations) - math.exp(0.5)) / math.sqrt(math.e * (math.e - 1))
+    value, values = 0.0, np.empty(settle + length)
+    for index, innovation in enumerate(innovations):
+        values[index] = value = r * value + math.sqrt(1 - r * r) * innovation
+    return values[settle:]
+
+
 def nights_apart(
     rng: Generator, blocks: int, between: float, ratio: float = 1.0, *, steady: bool = False
 ) -> tuple[list[float], list[float]]:
@@ -42,11 +76,13 @@ def nights_apart(
     return (ours * ratio).tolist(), theirs.tolist()
 
 
-def nights(rng: Generator, length: int, shift_at: int | None = None, ratio: float = 1.0) -> NDArray[np.float64]:
+def nights(
+    rng: Generator, length: int, shift_at: int | None = None, ratio: float = 1.0, r: float = 0.0
+) -> NDArray[np.float64]:
     """Return a nightly series: lognormal (sigma 0.1) around 40 ms, with one outlier in thirty, times ``ratio``
-    from a night on.
+    from a night on; ``r`` is the autocorrelation of the logarithms.
     """
-    values = 40_000 * np.exp(rng.normal(0, 0.1, length))
+    values = 40_000 * np.exp(0.1 * _series(rng, length, r) if r else rng.normal(0, 0.1, length))
     outliers = rng.random(length) < 0.03
     values[outliers] *= rng.uniform(1.5, 3, outliers.sum())
     if shift_at is not None:

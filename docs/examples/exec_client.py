@@ -79,6 +79,48 @@ def by_topic(partitions):
     return list(numbers.items()) or [(None, [])]
 
 
+def say_committed(error, partitions, **took):
+    accepted = [one for one in partitions if not error and not one.error and one.offset >= 0]
+    for topic in {one.topic for one in accepted}:
+        offsets = {one.partition: one.offset for one in accepted if one.topic == topic}
+        say_with_time("committed", topic=topic, offsets=offsets, **took)
+
+
+class Commits:
+    """Commits of what was reported, after so many milliseconds or records; librdkafka commits if the plan has none."""
+
+    def __init__(self, consumer, every) -> None:
+        self.consumer, self.every = consumer, every or {"every_ms": None, "every_records": None}
+        self.is_own, self.records, self.due = bool(every), 0, 0
+
+    def reported(self, message):
+        self.consumer.store_offsets(message)
+        self.records += 1
+        if self.every["every_records"] and self.records % self.every["every_records"] == 0:
+            self.send()
+
+    def send_if_due(self):
+        if self.every["every_ms"] and time.monotonic() >= self.due:
+            self.send()
+            self.due = time.monotonic() + self.every["every_ms"] / 1000
+
+    def send(self):
+        began_ns = time.monotonic_ns()
+        try:
+            results = self.consumer.commit(asynchronous=False)
+        except KafkaException as refused:
+            if refused.args[0].name() != "_NO_OFFSET":  # nothing was reported since the last commit
+                say("error", error=refused.args[0].name(), detail=refused.args[0].str())
+        else:
+            say_committed(None, results, took_us=(time.monotonic_ns() - began_ns) // 1000)
+
+
+def say_record(message):
+    mark = dict(message.headers() or ()).get("aftershock")
+    place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+    say_with_time("record", **place, size_bytes=len(message), mark=None if mark is None else b64encode(mark).decode())
+
+
 def consume(told, config):
     def assigned(_, partitions):
         for topic, numbers in by_topic(partitions):
@@ -86,6 +128,8 @@ def consume(told, config):
         say("ready", accepts=["topics"])
 
     def revoked(_, partitions):
+        if commits.is_own:
+            commits.send()  # before another member can get the partitions
         for topic, numbers in by_topic(partitions):
             say_with_time("revoked", topic=topic, partitions=numbers)
 
@@ -93,19 +137,13 @@ def consume(told, config):
         for topic, numbers in by_topic(partitions):
             say_with_time("lost", topic=topic, partitions=numbers)
 
-    def committed(error, partitions):
-        accepted = [one for one in partitions if not error and not one.error and one.offset >= 0]
-        for topic in {one.topic for one in accepted}:
-            say_with_time(
-                "committed", topic=topic, offsets={one.partition: one.offset for one in accepted if one.topic == topic}
-            )
-
-    group, pattern, commit = told["group"], told["pattern"], told["commit"] or {}
-    config |= {"group.id": group or "none", "enable.auto.commit": bool(group), "auto.offset.reset": told["from"]}
+    group, pattern = told["group"], told["pattern"]
+    # librdkafka does not tell when it sent a commit of its own accord, so these are reported without took_us
+    config |= {"enable.auto.commit": bool(group) and not told["commit"], "on_commit": say_committed}
     # an offset is stored for the next commit after its record is reported
-    config |= {"enable.auto.offset.store": False, "on_commit": committed}
-    config |= {"auto.commit.interval.ms": commit["every_ms"]} if commit.get("every_ms") else {}
-    consumer, reported = Consumer(config | told["settings"]), 0
+    config |= {"group.id": group or "none", "auto.offset.reset": told["from"], "enable.auto.offset.store": False}
+    consumer = Consumer(config | told["settings"])
+    commits = Commits(consumer, told["commit"])
     if group:
         names = [f"^({pattern})$"] if pattern else [topic["name"] for topic in told["topics"]]
         consumer.subscribe(names, on_assign=assigned, on_revoke=revoked, on_lost=lost)
@@ -122,22 +160,13 @@ def consume(told, config):
     listener = Thread(target=lambda: list(each_until_close()))
     listener.start()
     while listener.is_alive():
+        commits.send_if_due()
         message = consumer.poll(0.1)
         if message is not None and not message.error():
             time.sleep(told["processing_ms"] / 1000)
-            mark = dict(message.headers() or ()).get("aftershock")
-            place = {
-                "topic": message.topic(),
-                "partition": message.partition(),
-                "offset": message.offset(),
-                "size_bytes": len(message),
-            }
-            say_with_time("record", **place, mark=None if mark is None else b64encode(mark).decode())
+            say_record(message)
             if group:
-                reported += 1
-                consumer.store_offsets(message)
-                if commit.get("every_records") and reported % commit["every_records"] == 0:
-                    consumer.commit()
+                commits.reported(message)
     consumer.close()
 
 

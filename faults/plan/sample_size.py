@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from aftershock.faults.kinds.fault import Fault
@@ -24,7 +25,7 @@ from aftershock.faults.plan.workloads import Timing
 from aftershock.faults.timeline.expand import length_ms, window_ms
 from aftershock.results.slo import EachWord, Measure, Recovery, Side, Slo, SloSyntaxError
 
-BLOCKS_MIN, BLOCKS_ADVISED = 6, 8  # fewer pairs can't be told from chance at 1 in 20 (results/compare/comparison.py)
+BLOCKS_MIN, BLOCKS_ADVISED = 6, 12  # fewer pairs can't be told from chance at 1 in 20 (results/compare/comparison.py)
 
 
 def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | None]:
@@ -217,11 +218,10 @@ def slo_problems(draft: Draft) -> Iterator[Problem]:
 def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
     """Yield the reasons why no run of a plan could satisfy or measure an SLO, even with enough samples."""
     if isinstance(slo, Recovery):
-        rest_ms = _rest_ms(draft, slo.after, timing)
-        if rest_ms is not None and slo.for_us > rest_ms * 1000:
-            recovered, rest = format_duration(slo.for_us // 1000), format_duration(rest_ms)
-            sentence = f"the recovered state must last {recovered}, and the load ends {rest} after `{slo.after}` begins"
-            yield f"{sentence}: lengthen timing.recovery"
+        shortest = min(_events(draft, slo, timing), default=None)
+        if shortest is not None and slo.for_us > shortest.length_ms * 1000:
+            recovered = format_duration(slo.for_us // 1000)
+            yield f"the recovered state must last {recovered}, and {shortest.end(slo.after)}: {shortest.remedy}"
     sides = {selection.about.side for selection in slo.selections} if isinstance(slo, Measure) else {slo.side}
     for workload in draft.workloads.values():
         if "produce" in sides and workload.produce and workload.produce.acks == "0":
@@ -275,11 +275,11 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
     for index, slo in draft.slo.items():
         sentences: list[str] = []
         if isinstance(slo, Recovery):
-            rest_ms = _rest_ms(draft, slo.after, timing)
-            if rest_ms is not None and slo.limit_us > rest_ms * 1000 - slo.for_us:
+            longest = max(_events(draft, slo, timing), default=None)
+            if longest is not None and slo.limit_us > longest.length_ms * 1000 - slo.for_us:
                 sentences.append(
-                    f"this SLO can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` begins, before "
-                    "a recovery can be too late: lengthen timing.recovery"
+                    f"this SLO can't fail: {longest.end(slo.after)}, before a recovery can be too late: "
+                    f"{longest.remedy}"
                 )
         elif isinstance(slo, Measure):
             # Gaps and unavailable time are clipped to their window.
@@ -299,10 +299,37 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
         yield from (Problem(("slo", index), sentence) for sentence in sentences)
 
 
-def _rest_ms(draft: Draft, fault: str, timing: Timing) -> int | None:
-    """Return the ms from the last start of a fault to the end of the load; None if the plan doesn't determine them."""
+@dataclass(frozen=True, order=True)
+class _Event:
+    """Time from a fault to the next fault or the end of the load, in which a recovery from the fault is observed."""
+
+    length_ms: int
+    by_fault: str = ""
+
+    def end(self, fault: str) -> str:
+        what = f"`{self.by_fault}` begins" if self.by_fault else "the load ends"
+        return f"{what} {format_duration(self.length_ms)} after `{fault}` begins"
+
+    @property
+    def remedy(self) -> str:
+        return f"let `{self.by_fault}` begin later" if self.by_fault else "lengthen timing.recovery"
+
+
+def _events(draft: Draft, slo: Recovery, timing: Timing) -> list[_Event]:
+    """Return the event of each repetition of the fault that an SLO names; none if the plan doesn't determine them.
+
+    Faults that follow each other within the length of the recovered state are one event (docs/SLO.md).
+    """
     if not _is_certain(draft):
-        return None
-    schedule = draft.faults.expansion.schedule
-    starts = [scheduled.fault.at for scheduled in schedule if fault in (scheduled.id, scheduled.entry)]
-    return length_ms((scheduled.fault for scheduled in schedule), timing) - max(starts) if starts else None
+        return []
+    schedule = sorted(draft.faults.expansion.schedule, key=lambda scheduled: scheduled.fault.at)
+    end_ms = length_ms((scheduled.fault for scheduled in schedule), timing)
+    events = []
+    for index, scheduled in enumerate(schedule):
+        if slo.after in (scheduled.id, scheduled.entry):
+            pairs = pairwise(schedule[index:])
+            gaps = ((after, after.fault.at - before.fault.at) for before, after in pairs)
+            following = next((after for after, gap_ms in gaps if gap_ms * 1000 >= slo.for_us), None)
+            until_ms = end_ms if following is None else following.fault.at
+            events.append(_Event(until_ms - scheduled.fault.at, following.id if following else ""))
+    return events

@@ -118,12 +118,18 @@ def compare(
     ] = "25%",
     control: Annotated[
         str | None,
-        typer.Option(metavar="ARM", help="Divide the values of each run by the values of this arm; only for two runs."),
+        typer.Option(
+            metavar="ARM",
+            help="Divide the values of each run by the values of this arm. Two runs are inconclusive without it.",
+        ),
     ] = None,
     style: FormatOption = "text",
     as_json: JsonOption = False,
 ) -> int:
-    """Compare the arms of a judged run, or two runs of one plan, by the blocks (repetitions) of the plan's faults."""
+    """Compare the arms of a judged run, or two runs of one plan, by the blocks (repetitions) of the plan's faults.
+
+    Two runs differ in their hosts or nights, so they are inconclusive unless --control names an arm to divide by.
+    """
     from aftershock.harness.run.runs import find_run
     from aftershock.results.compare import runs as comparison
     from aftershock.results.compare.blocks import parse

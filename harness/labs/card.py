@@ -150,6 +150,8 @@ def figures(cell: Cell) -> str:
     parts = []
     if cell.recovery.n:
         parts.append(f"{median(cell)} ({_range(cell.recovery)})")
+    if cell.before_heal is not None:
+        parts.append(f"{cell.before_heal} of {cell.recovery.n} before the heal")
     if cell.gap_s is not None:
         parts.append(f"gap {cell.gap_s:.1f} s")
     elif parts:

@@ -27,7 +27,6 @@ from aftershock.results.durability import (
     Cell,
     broken,
     cells_of,
-    interval,
     matrix,
     meaning,
     merged,
@@ -37,6 +36,7 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.trials.part import Part
+from aftershock.results.trials.statement import share_bounds
 
 NAME = "durability.json"
 PLAN = "durability"
@@ -166,7 +166,7 @@ def write_page(result: Result, home: Path) -> Path:
         PAGE,
         matrix=matrix(result.cells),
         headings=[(_setting(min_isr, elr=elr), "figure") for min_isr, elr in SETTINGS],
-        interval=lambda cell: "{:.0%} to {:.0%}".format(*interval(cell.cuts_with_loss, len(cell.losses))),
+        bounds=lambda cell: share_bounds(cell.cuts_with_loss, cell.cuts),
         meaning=meaning(result.cells),
         broken=broken(result.cells),
         percent=percent,
@@ -199,7 +199,8 @@ def reduce(home: Path, target: Path) -> int:
 
 def markdown(result: Result) -> str:
     """Return the matrix and its meaning for ``docs/DURABILITY.md``."""
-    lines = [f"{result.about}, {CUTS} cuts each. min: `min.insync.replicas`; ELR: eligible leader replicas.", ""]
+    none = f"In a cell without a loss, {share_bounds(0, CUTS, ' of such cuts lose records')}."
+    lines = [f"{result.about}, {CUTS} cuts each. min: `min.insync.replicas`; ELR: eligible leader replicas. {none}", ""]
     lines += [f"* **{heading}.** {sentences}" for heading, sentences in meaning(result.cells).items()]
     heads = ["acks", "flushed", *(_setting(min_isr, elr=elr) for min_isr, elr in SETTINGS)]
     for where, rows in matrix(result.cells).items():

@@ -37,7 +37,7 @@ from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load import process
-from aftershock.workloads.load.events import Ticker
+from aftershock.workloads.load.events import Reported, Ticker
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
@@ -45,6 +45,9 @@ from aftershock.workloads.load.warmup import judge_warmup
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3
 READ_IDLE_S = 30.0
+AFTER_FAULT_US = 61_000_000
+"""Time after the last fault in which a consumer need not read on, a second more than the judge's ``RECOVERY_US``."""
+
 SAVE_PERIOD_S = 60.0
 """Seconds between two moments at which everything recorded so far is on the disk."""
 
@@ -104,6 +107,7 @@ async def drive(
     async def load() -> None:
         async with progress.following(run.status):
             await fleet.start(_START_DEADLINE_S + _START_DEADLINE_S_EACH * len(clients))
+            run.record_reports()
             await _race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
             await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
             await run.close()
@@ -258,6 +262,13 @@ class _LiveRun:
             self.rows,
         )
 
+    def record_reports(self) -> None:
+        """Record what each client process reports, and which clients compare the values of records."""
+        reports = self.fleet.reports()
+        readers = [client for client in self.fleet.assignments if Reported.VALUES in reports.get(client.worker, ())]
+        compared = {f"{reader.workload}/{reader.arm}": None for reader in readers}
+        self.home.update(reports=reports, values_compared=[*compared, "log"])
+
     def counters(self) -> list[Reading]:
         """Return the bytes on each link, the CPU time of brokers' requests, and the counters that clients report."""
         # the clients also count bytes, because Toxiproxy counts those of a connection only after the connection closes
@@ -292,7 +303,8 @@ class _LiveRun:
         while not (warmup := judge_warmup(self.fleet.medians_us())).ok and self.clock.now_us() < latest_us:
             await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
         after_ms = (self.clock.now_us() - self.load_start_us) // 1000
-        self.home.update(warmup={"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why})
+        state = {"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why, "unsettled": warmup.unsettled}
+        self.home.update(warmup=state)
         result = "complete" if warmup.ok else "NOT settled"
         self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")
 
@@ -377,10 +389,15 @@ class _LiveRun:
             limit.stop()  # the threads of a failed or interrupted read end soon
         self.phase, self.reading = "the consumers read to the ends of the topics", None
         self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
-        missing = await self.fleet.drain(ends, READ_IDLE_S)
+        # a consumer that does not read on for READ_IDLE_S stands still, but not while a fault may have an effect on it
+        fault_us = max((line["t_us"] for line in self.journal.lines), default=-AFTER_FAULT_US)
+        missing = await self.fleet.drain(
+            ends, READ_IDLE_S + max(0, fault_us + AFTER_FAULT_US - self.clock.now_us()) / 1e6
+        )
         for worker, places in missing.items():
             names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
             log(f"the consumer {worker} did not read to their ends: {names}")
+        self.record_reports()  # of clients too that a fault has started
         await self.fleet.quit()
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)

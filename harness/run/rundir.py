@@ -19,6 +19,7 @@ from aftershock.errors import EvidenceError
 from aftershock.harness.cluster.ownership import owner
 from aftershock.redaction import redact_data
 from aftershock.results.evidence import manifest
+from aftershock.results.evidence.evidence import RECOVERY_DEFINITION
 from aftershock.results.evidence.files import read_json, write_whole
 from aftershock.workloads.load.events import run_clock
 
@@ -85,6 +86,7 @@ class RunDir:
             "status": "running",
             "why": None,
             "rehearse": False,
+            "recovery_definition": RECOVERY_DEFINITION,
             "versions": {"python": sys.version.split()[0], **{package: version(package) for package in packages}},
             "git": revision,
             "host": {

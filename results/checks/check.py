@@ -5,7 +5,7 @@ INCONCLUSIVE, so a run without observations never passes.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -37,7 +37,8 @@ class Check:
     """A check in ``verdict.json``; ``why`` states what was observed, ``next`` gives advice.
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
-    ``explained`` are the anomalies that a cause explains, by cause.
+    ``explained`` are the anomalies that a cause explains, by cause. ``finding`` is what a reader should know although
+    the check may have passed. ``verdict.json`` has these two if they exist.
     """
 
     id: str
@@ -58,12 +59,14 @@ class Check:
     samples: tuple[tuple[int, int], ...] = ()
     gate: bool = True
     explained: tuple[Explained, ...] = ()
+    finding: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain data; ``explained`` only if the check has explanations."""
-        document = vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
-        del document["explained"]
-        return document | ({"explained": [vars(part) for part in self.explained]} if self.explained else {})
+        """Return the fields as plain data; ``explained`` and ``finding`` only if they are not empty."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("explained", "finding") or value}
+        if self.explained:
+            fields["explained"] = [vars(part) for part in self.explained]
+        return fields | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
 
 
 def trust_check(kind: str, name: str, why: str, advice: str | None, *, passed: bool, **values: Any) -> Check:
@@ -158,12 +161,34 @@ def from_json(document: dict[str, Any]) -> Verdict:
     return Verdict(document["run_id"], document["plan"], document["seed"], arms, tuple(checks), trusted)
 
 
+ClientLane: TypeAlias = tuple[str, str]
+"""Side of a client (produce, consume, commit) and the client's key."""
+
+
+@dataclass(frozen=True)
+class HarnessCheck:
+    """Check of the harness, and the measurements that are in doubt if the check does not pass.
+
+    These are the measurements of ``lanes``, None for all clients; only of latencies if ``of_latency``.
+    """
+
+    check: Check
+    lanes: tuple[ClientLane, ...] | None = None
+    of_latency: bool = False
+
+    @property
+    def reason(self) -> str:
+        return f"{self.check.id}: {self.check.why}"
+
+
 @dataclass(frozen=True)
 class Doubts:
-    """Reasons to distrust a run, by fault id for unproven faults; ``harness`` is None if the harness is fast enough.
+    """Reasons to distrust a run, by fault id for unproven faults.
 
-    If the run has ``suspects``, ``again`` are its measurements without their times, and ``harness_again`` the reason to
-    distrust the harness according to these (checks/suspects.py).
+    ``harness`` is the first reason that concerns all measurements, None if there is none; ``of_clients`` are the checks
+    of the harness that concern some clients or measurements only. If the run has ``suspects``, ``again`` are its
+    measurements without their times, and ``harness_again`` and ``of_clients_again`` the reasons according to these
+    (checks/suspects.py).
     """
 
     unproven: Mapping[str, str] = field(default_factory=dict)
@@ -171,16 +196,40 @@ class Doubts:
     suspects: tuple[Suspect, ...] = ()
     again: Facts | None = None
     harness_again: str | None = None
+    of_clients: tuple[HarnessCheck, ...] = ()
+    of_clients_again: tuple[HarnessCheck, ...] = ()
 
     @classmethod
-    def of(cls, faults: Sequence[Check], harness: Sequence[Check]) -> "Doubts":
-        """Collect the first reason to doubt each fault, and the harness, from the checks that did not pass."""
+    def of(
+        cls,
+        faults: Sequence[Check],
+        harness: Sequence[HarnessCheck],
+        again: Facts | None = None,
+        harness_again: Sequence[HarnessCheck] = (),
+    ) -> "Doubts":
+        """Collect the reasons from the checks that did not pass; ``harness_again`` are those of facts ``again``."""
         unproven: dict[str, str] = {}
         for check in faults:
             if check.status is not Status.PASS:
                 unproven.setdefault(check.id.split("/", 1)[1], f"{check.id}: {check.why}")
-        reasons = (f"{check.id}: {check.why}" for check in harness if check.status is not Status.PASS)
-        return cls(unproven, next(reasons, None))
+        (of_all, of_clients), (of_all_again, of_clients_again) = map(_reasons, (harness, harness_again))
+        return cls(unproven, of_all, (), again, of_all_again, of_clients, of_clients_again)
+
+    def reason(self, lanes: Collection[ClientLane], *, of_latency: bool, again: bool = False) -> str | None:
+        """Return why the harness makes a measurement of ``lanes`` doubtful, in the second measurement if ``again``."""
+        of_all, of_clients = (self.harness_again, self.of_clients_again) if again else (self.harness, self.of_clients)
+        for doubt in of_clients:
+            concerned = doubt.lanes is None or not {*lanes}.isdisjoint(doubt.lanes)
+            if of_all is None and concerned and (of_latency or not doubt.of_latency):
+                return doubt.reason
+        return of_all
+
+
+def _reasons(harness: Sequence[HarnessCheck]) -> tuple[str | None, tuple[HarnessCheck, ...]]:
+    """Return the first reason that concerns all measurements, and the checks that concern only some."""
+    failed = [one for one in harness if one.check.status is not Status.PASS]
+    limited = tuple(one for one in failed if one.lanes is not None or one.of_latency)
+    return next((one.reason for one in failed if one not in limited), None), limited
 
 
 NO_DOUBTS = Doubts()

@@ -2,14 +2,31 @@
 
 After warm-up, the 99th percentile of the load generator's lateness, without the delay that a fault causes, must be at
 most 50 ms; at most 5 % of the host's 100 ms ticks may be more than 50 ms late; the hypervisor may steal at most 10 % of
-the CPU on average. A run whose harness was slower proves nothing about Kafka, so harness checks are PASS or
-INCONCLUSIVE, never FAIL.
+the CPU on average. Each record that a process had to send must have a row (measure/load). A run whose harness was
+slower, or did not send its load, proves nothing about Kafka, so harness checks are PASS or INCONCLUSIVE, never FAIL.
+Rows that contradict each other or the schedule are an ERROR, because then nothing in the evidence can be trusted.
+
+A check of one client makes only the measurements of that client doubtful, and those of the readers of its records:
+
+===================  ===============================================================================================
+check                makes doubtful
+===================  ===============================================================================================
+generator, load      this side of the client: the client library of one process may block or lose a send, which tells
+                     nothing about other processes
+warmup               latencies of the clients that had not settled. Nothing else: a latency that drifts by a tenth is
+                     no reason for a failed record or for a stall of seconds, and a client that stands still for good
+                     never settles, so its failures must count
+host, clock,         all measurements, because all processes share the host and its clock, and an unfinished run was
+complete, abort      not measured to its end
+===================  ===============================================================================================
 """
 
-from aftershock.results.checks.check import Check, Doubts, subject_of, trust_check
+from dataclasses import replace
+
+from aftershock.results.checks.check import Check, HarnessCheck, Status, subject_of, trust_check
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.facts import Facts
+from aftershock.results.measure.facts import Facts, SentRows
 from aftershock.results.slo import Side
 
 LATENESS_MS_MAX = 50.0
@@ -19,11 +36,26 @@ STEAL_PERCENT_MAX = 10.0
 TICKS_MIN = 20  # with fewer ticks a single late one exceeds the limit
 
 
-def harness_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
-    """Return the checks ``harness/...`` of a run; each client that produces or commits has a ``harness/generator``."""
-    producing = [_generator(evidence, facts, client, "produce") for client in evidence.clients if client.produces_to]
-    committing = [_generator(evidence, facts, client, "commit") for client in evidence.clients if client.commits_to]
-    return [*producing, *committing, _host(facts), *_run_checks(evidence, facts)]
+_SPANS_SHOWN = 3  # of missing records; more do not fit a line
+
+
+def harness_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
+    """Return the checks ``harness/...`` of a run.
+
+    Each client that produces or commits has a ``harness/generator`` and a ``harness/load``.
+    """
+    checks: list[HarnessCheck] = []
+    for side in ("produce", "commit"):
+        clients = [client for client in evidence.clients if side in client.topics]
+        for family in (_generator, _load):
+            checks += (HarnessCheck(family(evidence, facts, client, side), ((side, client.key),)) for client in clients)
+    of_clients = {client.key for client in evidence.clients}
+    strays = [why for sent in facts.load if sent.client not in of_clients for why in sent.contradictions]
+    if strays:
+        values = {"n": len(strays), "observed": float(len(strays)), "threshold": 0.0, "unit": "groups of rows"}
+        check = trust_check("harness", "load", "; ".join(strays), _AGAIN, passed=False, **values)
+        checks.append(HarnessCheck(_contradictory(check)))
+    return [*checks, HarnessCheck(_host(facts)), *_run_checks(evidence, facts)]
 
 
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
@@ -52,6 +84,56 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
     )
 
 
+_AGAIN = "restore the evidence or run the plan again"
+
+
+def _load(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
+    """Return the check that each record that the client's processes had to send has a row."""
+    processes = [sent for sent in facts.load if (sent.side, sent.client) == (side, client.key)]
+    noun = "commits" if side == "commit" else "records"
+    contradictions = [f"{sent.worker or client.key}: {why}" for sent in processes for why in sent.contradictions]
+    expected, rows = sum(sent.expected or 0 for sent in processes), sum(sent.rows for sent in processes)
+    short = [sent for sent in processes if sent.worker and sent.rows != sent.expected]
+    if not processes:
+        why = f"the run has no phases, so how many {noun} were due is unknown"
+    elif short:
+        why = "; ".join(_gap(sent, noun) for sent in short[:_SPANS_SHOWN])
+        why += f"; and {len(short) - _SPANS_SHOWN} more processes" if len(short) > _SPANS_SHOWN else ""
+    else:
+        why = (
+            f"each of the {expected} {noun} that were due in the load has a row" if expected else f"no {noun} were due"
+        )
+    check = trust_check(
+        "harness",
+        "load" if side == "produce" else f"load-{side}",
+        "; ".join([*contradictions, why]),
+        f"read logs/{short[0].worker}.log around that time, and run the plan again" if short else _AGAIN,
+        passed=expected > 0 and not short and not contradictions,
+        subject=subject_of(client, evidence.clients),
+        arm=client.arm,
+        observed=float(rows) if processes else None,
+        threshold=float(expected) if processes else None,
+        unit=noun,
+        n=rows,
+    )
+    return _contradictory(check) if contradictions else check
+
+
+def _gap(sent: SentRows, noun: str) -> str:
+    """Return which records of a process have no row, for example ``orders-a-produce: 12 of 50 records have no row``."""
+    if sent.expected is None:
+        return f"{sent.worker}: no {noun[:-1]} has a row"
+    shown = sent.missing[:_SPANS_SHOWN]
+    spans = [f"{one.n} to {one.topic} from {one.after_us / 1e6:.2f} to {one.before_us / 1e6:.2f} s" for one in shown]
+    missing = sent.expected - sent.rows
+    longest = "the longest spans: " if sum(span.n for span in shown) < missing else ""
+    return f"{sent.worker}: {missing} of {sent.expected} {noun} have no row ({longest}{', '.join(spans)})"
+
+
+def _contradictory(check: Check) -> Check:
+    return replace(check, status=Status.ERROR, next=_AGAIN, why=f"the evidence contradicts itself: {check.why}")
+
+
 def _host(facts: Facts) -> Check:
     host = facts.host
     late_percent = 100 * host.late_ticks / host.ticks if host.ticks else None
@@ -75,7 +157,7 @@ def _host(facts: Facts) -> Check:
     return trust_check("harness", "host", why, advice, passed=passed, subject="host", minimum=TICKS_MIN, **values)
 
 
-def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
+def _run_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
     """Return the checks of the clock, the warm-up, the completeness of the run, and the plan's abort conditions."""
     # time never went backwards: each latency is a difference of two clock readings
     metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
@@ -84,21 +166,6 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     advice = "find the program that changes the host's clock, or run the plan again"
     values = {"observed": float(facts.backwards), "threshold": 0.0, "unit": "rows", "n": n}
     clock = trust_check("harness", "clock", why, advice, passed=n > 0 and not facts.backwards, **values)
-
-    state = evidence.run.get("warmup") or {}
-    settled, after_ms = bool(state.get("settled")), state.get("after_ms")
-    warmup = trust_check(
-        "harness",
-        "warmup",
-        str(state.get("why") or ("latency settled" if settled else "the run ended before its warm-up was over")),
-        "raise timing.warmup.max, or stop other work on the host",
-        passed=settled,
-        phase="warmup",
-        observed=None if after_ms is None else after_ms / 1e3,
-        threshold=evidence.timeline.get("timing", {}).get("warmup_max_ms", 0) / 1e3 or None,
-        unit="s",
-        n=int("settled" in state),
-    )
 
     files = sum(len(parts) for parts in evidence.parquet.values())
     why = "the run finished and its manifest lists all evidence files"
@@ -111,13 +178,50 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     values = {"observed": float(files), "unit": "files", "n": files}
     complete = trust_check("harness", "complete", why, advice, passed=evidence.complete and files > 0, **values)
 
+    checks = [HarnessCheck(clock), _warmup(evidence), HarnessCheck(complete)]
     conditions = evidence.run.get("abort")
-    if conditions is None:
-        return [clock, warmup, complete]
-    condition, polls = conditions["met"], conditions["looks"]
-    why = f"none of the plan's abort conditions held in {polls} polls"
-    if condition:
-        why = f"the run stopped early, as the plan requires: {condition}"
-    cause = "find the fault that led to the abort condition in the events before the abort" if condition else None
-    abort = trust_check("harness", "abort", why, cause, passed=polls > 0 and not condition, unit="looks", n=polls)
-    return [clock, warmup, complete, abort]
+    if conditions is not None:
+        condition, polls = conditions["met"], conditions["looks"]
+        why = f"none of the plan's abort conditions held in {polls} polls"
+        if condition:
+            why = f"the run stopped early, as the plan requires: {condition}"
+        cause = "find the fault that led to the abort condition in the events before the abort" if condition else None
+        passed = polls > 0 and not condition
+        checks.append(HarnessCheck(trust_check("harness", "abort", why, cause, passed=passed, unit="looks", n=polls)))
+    return checks
+
+
+def _warmup(evidence: Evidence) -> HarnessCheck:
+    """Return the check of the warm-up, which concerns the clients whose latency had not settled.
+
+    Runs of older versions did not record which clients these are, so that the check concerns all clients.
+    """
+    state = evidence.run.get("warmup") or {}
+    settled, after_ms, unsettled = bool(state.get("settled")), state.get("after_ms"), state.get("unsettled")
+    lanes = {
+        worker: (side, client.key)
+        for client in evidence.clients
+        for side in client.topics
+        for worker in client.workers(side)
+    }
+    why = str(state.get("why") or ("latency settled" if settled else "the run ended before its warm-up was over"))
+    advice = "raise timing.warmup.max, or stop other work on the host"
+    concerned: tuple[tuple[str, str], ...] | None = None
+    if not settled and unsettled:
+        concerned = tuple(dict.fromkeys(lanes[worker] for worker in unsettled if worker in lanes))
+        why = f"{why}; not settled: {len(unsettled)} of {len(lanes)} clients, {', '.join(unsettled[:_SPANS_SHOWN])}"
+        if len(unsettled) < len(lanes):
+            advice = f"read logs/{unsettled[0]}.log, because other clients settled; or raise timing.warmup.max"
+    check = trust_check(
+        "harness",
+        "warmup",
+        why,
+        advice,
+        passed=settled,
+        phase="warmup",
+        observed=None if after_ms is None else after_ms / 1e3,
+        threshold=evidence.timeline.get("timing", {}).get("warmup_max_ms", 0) / 1e3 or None,
+        unit="s",
+        n=int("settled" in state),
+    )
+    return HarnessCheck(check, concerned, of_latency=True)

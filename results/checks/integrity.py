@@ -5,9 +5,19 @@ counted beside (``Check.explained``). If some are explained only by causes that 
 INCONCLUSIVE and names what is missing.
 
 A record in doubt may be in the log or not, so neither its presence nor its absence fails a check. If a run did not
-finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client
-has no check; for example, a client that doesn't report high watermarks can't be judged by high watermarks. The
-integrity checks of a client without any observation are INCONCLUSIVE.
+finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. The integrity checks of a client
+without any observation are INCONCLUSIVE.
+
+What was not observed is not passed. Who should have observed it decides how that is told:
+
+* The **harness** writes each row of a record, reads the logs, and is told of each assignment. If a rule needs such an
+  observation and it is missing, the rule's check is INCONCLUSIVE and names what is missing.
+* A **client** reports what its library tells. If it never tells what a rule reads (librdkafka has no high watermark of
+  a response), or if nothing happened that the rule is about (no batch was retried), the rule has no check, because no
+  change of the run could give it one. The check ``integrity/coverage`` of the client lists these rules with what they
+  need; it never affects the run's status.
+* A value that a client tells of some records and not of others is a result of the protocol (an acknowledgement of a
+  duplicate has no offset). The rule judges the others, and its check says how many it left out.
 """
 
 from collections import Counter
@@ -32,9 +42,8 @@ _NAMES_MAX = 3
 class Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
-    ``partial`` is True if some replicas could not be read; the check can then fail, but it can't pass. ``missing`` is
-    the field of the client's reports without which the rule can't judge anything; the run's status does not depend on
-    such a check.
+    ``partial`` says what to do about observations that are missing, empty if none are; the check can then fail, but it
+    can't pass. ``judged`` is False for a rule that has no check, because nothing was observed that it could judge.
     """
 
     rule: str
@@ -42,12 +51,17 @@ class Result:
     arm: str | None
     finding: Finding
     note: str = ""
-    partial: bool = False
-    missing: str = ""
+    partial: str = ""
+    judged: bool = True
 
 
 Causes = Callable[[], Sequence[Explanation]]
 """Function that returns the explanations of the run, which are needed only if events break a rule."""
+
+
+_SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
+_UNREAD = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
+_UNASSIGNED = "let the client report `assigned` before it delivers records of a partition"
 
 
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
@@ -55,7 +69,10 @@ def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]
 
     An integrity failure stands even if a fault is unproven or the harness is slow.
     """
-    checks = [_check(evidence, result) for result in _results(evidence, facts)]
+    results = [*_results(evidence, facts)]
+    checks = [_check(evidence, result) for result in results if result.judged]
+    subjects = dict.fromkeys(result.subject for result in results if not result.judged)
+    checks += (_coverage([result for result in results if result.subject == subject]) for subject in subjects)
     return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
@@ -63,6 +80,26 @@ def results_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...
     """Return each finding of an integrity rule about ``arms``; if empty, about all arms, the log and the replicas."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
     return [result for result in results if not arms or result.arm in arms]
+
+
+def _coverage(results: Sequence[Result]) -> Check:
+    """Return the check that lists those rules about one subject of which nothing was observed."""
+    unjudged = [result for result in results if not result.judged]
+    judged, needs = len(results) - len(unjudged), (f"{result.rule} (needs {result.note})" for result in unjudged)
+    return Check(
+        id="integrity/coverage",
+        kind="integrity",
+        subject=results[0].subject,
+        arm=results[0].arm,
+        status=Status.PASS,
+        observed=float(judged),
+        threshold=float(len(results)),
+        unit="rules",
+        n=len(results),
+        minimum=1,
+        why=f"{judged} of {len(results)} rules have a check; not judged: {', '.join(needs)}",
+        gate=False,
+    )
 
 
 def _results(evidence: Evidence, facts: Facts) -> Iterator[Result]:
@@ -87,9 +124,12 @@ def _of_subject(
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
     total = facts.finding("lost" if side == "produce" else "phantom", side, key).examined
+    arm = client.arm if client else None
     for rule_name, rule in RULES.items():
         if subject not in rule.findings:
             continue
+        nothing = Finding(rule_name, side, key, 0, 0)
+        unjudged = Result(rule_name, name, arm, nothing, rule.needs.get(subject, ""), judged=False)
         finding, notes = facts.finding(rule.findings[subject], side, key), []
         if rule.events and client and subject != "commit":
             count = rule.events([event for event in _events(evidence, client) if event.get("op", side) == side])
@@ -102,6 +142,7 @@ def _of_subject(
         if rule_name == "corrupt":
             # a reader that compares values examines each record; other readers only report corrupt records
             if not finding.broken and key not in evidence.run.get("values_compared", ()):
+                yield unjudged
                 continue
             finding = replace(finding, examined=max(total, finding.broken))
         elif rule_name == "co_owned" and client:
@@ -115,27 +156,33 @@ def _of_subject(
                 continue  # no other member could have got the partition
             if rule_name == "fenced":
                 finding = _with_anomalies(finding, *fenced(evidence, client), causes)
+                commits = [event for event in _events(evidence, client) if event["event"] == "committed"]
+                unsent = sum(event.get("took_us") is None for event in commits)
+                notes.append(f"{unsent} commits without the time of their sending were not compared" if unsent else "")
         undated = facts.finding("commit_undated", side, key).examined if rule_name == "commit_ahead" else 0
-        if undated and client:
-            notes.append(
-                f"{undated} commits were not judged, because `committed` in events.jsonl has no took_us, so it is not "
-                "known what the group had read when it sent them"
-            )
-            if not finding.examined:
-                yield Result(rule_name, name, client.arm, finding, notes[-1], missing="took_us")
-                continue
+        if undated:
+            notes.append(f"{undated} commits without the time of their sending (took_us) were not judged")
+        partial, unassigned = "", facts.finding("unassigned", side, key).broken
+        if rule_name in _OF_ASSIGNMENTS and unassigned and finding.examined:
+            partial = _UNASSIGNED
+            notes.append(f"{unassigned} times a member read a partition of which it had reported no assignment")
         notes.append(_note(facts, rule_name, finding, side, key))
         # records beyond the position at which the consumer stopped reading after the load are not judged
         unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
         if unreached:
+            partial = _SLOW
             notes.append(
                 f"{unreached} further records were not judged, because they lie beyond the position "
                 "that the consumer had reached when it stopped reading"
             )
         if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
+            yield unjudged
             continue
-        arm, note = client.arm if client else None, "; ".join(filter(None, notes))
-        yield Result(rule_name, name, arm, finding, note, partial=unreached > 0)
+        yield Result(rule_name, name, arm, finding, "; ".join(filter(None, notes)), partial)
+
+
+_OF_ASSIGNMENTS = ("co_owned", "stale_assignment", "fenced")
+"""Rules that read which member owned a partition at a time."""
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
@@ -151,6 +198,12 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
     if (rule, side) == ("duplicate", "consume"):
         again = facts.finding("redelivered", side, key).broken
         return f"in total {again} records were delivered more than once" if again > finding.broken else ""
+    if (rule, side) == ("backward", "consume"):
+        reads, epochs = (facts.finding(name, side, key).examined for name in ("skipped", rule))
+        return f"{reads - epochs} deliveries have no leader epoch" if 0 < epochs < reads else ""
+    without_offset = facts.finding("lost", side, key).examined - finding.examined
+    if (rule, side) == ("misplaced", "produce") and finding.examined and without_offset > 0:
+        return f"{without_offset} acknowledged records have no offset to compare"
     if (rule, side) == ("phantom", "produce") and finding.broken:
         return "the producer reported these records as failed, but they are in the log"
     return ""
@@ -190,7 +243,7 @@ def _of_replicas(facts: Facts) -> Iterator[Result]:
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
-        yield Result("replica", "replicas", None, combined, note, partial=missing > 0)
+        yield Result("replica", "replicas", None, combined, note, _UNREAD if missing else "")
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
@@ -203,10 +256,7 @@ def _check(evidence: Evidence, result: Result) -> Check:
     unit = "commits" if finding.side == "commit" else rule.unit
     why = f"{finding.broken or 'none'} of {finding.examined} {unit}"
     advice: str | None = None
-    if result.missing:
-        status, why = Status.INCONCLUSIVE, "no commit could be judged"
-        advice = f"report {result.missing} with each commit (docs/EXEC.md), or let the workload commit by `commit`"
-    elif not finding.examined:
+    if not finding.examined:
         status = Status.INCONCLUSIVE
         why = f"none of the observed {unit} is one that this rule applies to"
         advice = f"add to the plan traffic that the rule {result.rule!r} applies to"
@@ -224,10 +274,8 @@ def _check(evidence: Evidence, result: Result) -> Check:
         status = Status.INCONCLUSIVE if result.partial else Status.PASS
     if finding.explained:
         why += f": {explained_text(finding)}"
-    if result.rule == "lost" and result.partial and status is Status.INCONCLUSIVE:
-        advice = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
-    elif result.partial and status is Status.INCONCLUSIVE:
-        advice = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
+    if result.partial and status is Status.INCONCLUSIVE:
+        advice = result.partial
     return Check(
         id=f"integrity/{result.rule}",
         kind="integrity",
@@ -243,7 +291,6 @@ def _check(evidence: Evidence, result: Result) -> Check:
         next=advice,
         samples=finding.samples,
         explained=finding.explained,
-        gate=not result.missing,
     )
 
 

@@ -88,7 +88,8 @@ class Rule:
     ``findings`` maps subjects of the check (``produce``, …) to names of findings computed by Spark. ``events`` is the
     function that counts breaches in a client's events. ``explained_by`` says what explains a breach. ``optional`` lists
     subjects that get no check if the client doesn't report the values that the rule reads.
-    ``if_examined`` is True if the rule has no check when the run has no record to examine.
+    ``if_examined`` is True if the rule has no check when the run has no record to examine. ``needs`` says for such
+    subjects what the rule reads, for the check ``integrity/coverage``, which lists the rules without a check.
     """
 
     forbids: str
@@ -99,6 +100,7 @@ class Rule:
     unit: str = "records"
     optional: tuple[Subject, ...] = ()
     if_examined: bool = False
+    needs: Mapping[Subject, str] = field(default_factory=dict)
 
 
 _EXPLAIN = "`aftershock explain RUN --record PRODUCER:SEQ` shows the history of each sample"
@@ -138,6 +140,7 @@ RULES: Mapping[str, Rule] = {
         "for a producer's phantoms, whether it sends records that it has reported as failed",
         {"log": "phantom", "produce": "phantom", "consume": "phantom"},
         optional=("produce",),
+        needs={"produce": "a failed record"},
     ),
     "misplaced": Rule(
         "a record at another offset than the acknowledged offset",
@@ -145,6 +148,7 @@ RULES: Mapping[str, Rule] = {
         f"{_EXPLAIN}; compare the offset of the acknowledgement with the offset in log/",
         {"produce": "misplaced"},
         optional=("produce",),
+        needs={"produce": "an acknowledged record with its offset"},
     ),
     "collision": Rule(
         "two records at one offset",
@@ -168,6 +172,10 @@ RULES: Mapping[str, Rule] = {
         {"produce": "backward", "consume": "backward", "commit": "backward"},
         decreases,
         optional=("produce", "consume"),
+        needs={
+            "produce": "an acknowledgement with its leader epoch, or a leader hint",
+            "consume": "a delivery with its leader epoch, a leader hint, or a commit",
+        },
     ),
     "beyond": Rule(
         "a delivery of a record beyond every reported high watermark",
@@ -175,6 +183,7 @@ RULES: Mapping[str, Rule] = {
         "a broker returned records that were not committed: read the log of the samples' broker at that time",
         {"consume": "beyond"},
         optional=("consume",),
+        needs={"consume": "a delivery with the high watermark of its response"},
     ),
     "co_owned": Rule(
         "two members of a group read a partition at the same time",
@@ -192,6 +201,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "stale_assignment"},
         unit="deliveries",
         if_examined=True,
+        needs={"consume": "a partition that was given up"},
     ),
     "fenced": Rule(
         "a commit that Kafka accepted from a member after another member had got the partition",
@@ -201,6 +211,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "fenced"},
         unit="commits",
         if_examined=True,
+        needs={"consume": "a commit with the time of its sending (took_us)"},
     ),
     "commit_ahead": Rule(
         "a group committed a position beyond the records that it had read when it sent the commit",
@@ -209,6 +220,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "commit_ahead"},
         unit="commits",
         if_examined=True,
+        needs={"consume": "a commit after a delivery"},
     ),
     "commit_behind": Rule(
         "a group resumed before its committed position",
@@ -218,12 +230,14 @@ RULES: Mapping[str, Rule] = {
         {"consume": "commit_behind"},
         unit="assignments",
         if_examined=True,
+        needs={"consume": "an assignment after a commit"},
     ),
     "corrupt": Rule(
         "a value that differs from the sent value",
         "nothing",
         f"{_EXPLAIN}; compare the bytes in the log of each replica (kafka-dump-log) with the sent value",
         {"log": "corrupt", "consume": "corrupt"},
+        needs=dict.fromkeys(("log", "consume"), "a comparison of values (values_compared)"),
     ),
     "immediate": Rule(
         "a second retry without back-off in one leader epoch",
@@ -233,6 +247,7 @@ RULES: Mapping[str, Rule] = {
         immediate_retries,
         unit="batches",
         if_examined=True,
+        needs={"produce": "a retry of a batch (batch_retried)"},
     ),
     "replica": Rule(
         "replicas that differ after the last heal, from the log or among themselves",

@@ -24,7 +24,7 @@ The rule is stated in docs/VERDICT.md. ``left_out`` gives the times that the sec
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from aftershock.results.checks.check import Check, Doubts, Status
+from aftershock.results.checks.check import Check, ClientLane, Doubts, Status
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, worker_outages
 from aftershock.results.evidence.phases import RUN, Interval, merged, overlap_us, windows_of
@@ -69,13 +69,23 @@ def suspects_of(evidence: Evidence) -> tuple[Suspect, ...]:
     return tuple(sorted(longest, key=lambda suspect: suspect.start_us))
 
 
-def _concerning(evidence: Evidence, suspects: Sequence[Suspect], lanes: Iterable[Lane]) -> list[Suspect]:
-    """Return the suspects of the host, of the clients, and of the producers whose records the clients read."""
-    keys = set()
+def _sources(evidence: Evidence, lanes: Iterable[Lane]) -> set[ClientLane]:
+    """Return the lanes of the clients, and of the producers whose records the clients read.
+
+    The latency of a reader counts from the time at which the producer had to send, and records that were not sent can't
+    be delivered, so whatever spoils a measurement of a producer spoils those of its readers.
+    """
+    keys = set[ClientLane]()
     for side, client in lanes:
         keys.add((side, client.key))
         if side == "consume":
             keys |= {("produce", other.key) for other in evidence.clients if client.reads_from(other)}
+    return keys
+
+
+def _concerning(evidence: Evidence, suspects: Sequence[Suspect], lanes: Iterable[Lane]) -> list[Suspect]:
+    """Return the suspects of the host, of the clients, and of the producers whose records the clients read."""
+    keys = _sources(evidence, lanes)
     return [suspect for suspect in suspects if suspect.client is None or (suspect.side, suspect.client) in keys]
 
 
@@ -99,23 +109,30 @@ def settled(
     doubts: Doubts,
     lanes: Sequence[Lane],
     windows: Iterable[str | None],
+    *,
+    of_latency: bool = False,
 ) -> Check:
-    """Apply the rule for suspect intervals, and for a slow harness, to a check of latency, availability or progress."""
+    """Apply the rule for suspect intervals, and for a slow harness, to a check of latency, availability or progress.
+
+    A latency that had not settled in warm-up makes only checks ``of_latency`` doubtful.
+    """
     spans = merged(
         [span for window in windows for span in windows_of(evidence.phases).get(window or RUN, ())],
     )
-    own = _concerning(evidence, doubts.suspects, lanes)
+    own, sources = _concerning(evidence, doubts.suspects, lanes), _sources(evidence, lanes)
+    reason = doubts.reason(sources, of_latency=of_latency)
     within = [suspect for suspect in own if overlap_us(spans, suspect.start_us, suspect.end_us)]
     if check.status is Status.FAIL and own:
         again = None if doubts.again is None else judge_again(doubts.again)
-        if again is not None and again.status is Status.FAIL and doubts.harness_again is None:
+        reason_again = doubts.reason(sources, of_latency=of_latency, again=True)
+        if again is not None and again.status is Status.FAIL and reason_again is None:
             return replace(check, why=f"{check.why}; without suspect times: {again.why}")
         if again is None or again.status is not Status.FAIL:
             why = f"{_sentence(within or own)}, and without such times the check does not fail; measured: {check.why}"
             advice = "stop other work on the host, and find out what stopped the process"
             return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
-    if check.status is Status.FAIL and doubts.harness:
-        why = f"{doubts.harness}; measured: {check.why}"
+    if check.status is Status.FAIL and reason:
+        why = f"{reason}; measured: {check.why}"
         return replace(check, status=Status.INCONCLUSIVE, why=why, next="fix the cause shown in the harness checks")
     stalls = merged([(max(one.start_us, one.end_us - one.stalled_us), one.end_us) for one in within])
     stalled_us = sum(overlap_us(spans, *stall) for stall in stalls)

@@ -5,8 +5,8 @@
     produce.latency p95 [in WINDOW]     also consume, commit; .service; pNN(.N) or max; the default window is fault
     produce.gap                         also consume, commit; the longest time without a success in the whole block
     recovery [(pNN <= N * steady for Ns)] [after FAULT]
-                                        from the injection to the first calm period, by the default criterion or that of
-                                        an SLO of the plan; the slowest of several faults
+                                        from the inject until the client is normal again (docs/SLO.md), by the default
+                                        criterion or that of an SLO of the plan; the slowest of several faults
 
 Values of a measure are in microseconds; None (no value) counts as slower than any value. A quantile q needs 10/(1-q)
 records in *every* block, which is the minimum of all checks. A recovery within Kafka's first back-off
@@ -78,10 +78,14 @@ class Measure:
 
 @dataclass(frozen=True)
 class Block:
-    """Value of a measure in one block of the plan in us, from ``n`` records; None counts as slower than any value."""
+    """Value of a measure in one block of the plan in us, from ``n`` records; None counts as slower than any value.
+
+    ``before_heal`` tells of a recovery whether the client was normal again before the heal, if there was one.
+    """
 
     value_us: float | None
     n: int
+    before_heal: bool | None = None
 
 
 Blocks: TypeAlias = Mapping[int, Block]
@@ -189,7 +193,9 @@ def _recoveries(
         criterion = RecoveryCriterion(
             "", row.get("q", DEFAULT.q), row.get("factor", DEFAULT.factor), row.get("for_us", DEFAULT.for_us)
         )
-        if row["client"] == client and number and criterion == measure.recovered:
+        # nothing can be observed after a fault that the next one follows at once
+        observed = row["recovered_us"] is not None or row.get("observed_us", 1)
+        if row["client"] == client and number and criterion == measure.recovered and observed:
             rows_by_block.setdefault(number, []).append(row)
     return {number: slowest_recovery(rows) for number, rows in rows_by_block.items()}
 
@@ -197,7 +203,9 @@ def _recoveries(
 def slowest_recovery(rows: Sequence[Mapping[str, Any]]) -> Block:
     """Return the slowest of several recoveries, at least Kafka's back-off; None if a client did not recover."""
     times_us = [row["recovered_us"] for row in rows]
-    return Block(None if None in times_us else max(BACK_OFF_US, *times_us), min(row["n"] for row in rows))
+    before = [row["before_heal"] for row in rows if row.get("before_heal") is not None]
+    slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
+    return Block(slowest_us, min(row["n"] for row in rows), all(before) if before else None)
 
 
 def _number(subject: str) -> int:

@@ -5,10 +5,16 @@ count blocks, never records, because the records of one stall are one event, and
 alarms in a third of all comparisons of a client with itself. Tests use the logarithm of the ratio of the two clients'
 numbers.
 
-Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test, and
-with the exact sign-flip test, which assumes only symmetry. Unpaired groups of blocks are tested with Welch's t-test. A
-block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and only
-the signs of the differences are tested. A pair of blocks with equal values counts as evidence against both directions.
+Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test,
+unpaired groups of blocks with Welch's. Neither takes neighbouring blocks for independent: errors and degrees of freedom
+are those of blocks with the autocorrelation that the values do not exclude (see ``autocorrelation``). The exact
+sign-flip test, which is shown beside and decides nothing, assumes independent blocks with symmetric differences.
+
+A block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and
+only the signs of the differences are tested. Equal signs of neighbours say little, and signs alone tell nothing of
+their dependence, so the largest autocorrelation is assumed: 11 equal signs decide, 10 do not. A pair of blocks with
+equal values counts as evidence against both directions.
+
 The verdict *equivalent* is decided by two one-sided tests (TOST) within a margin; then a small difference does not
 matter, even if it is significant. Fewer than six pairs are inconclusive, because the smallest p-value of a sign test
 with five pairs is 1 in 16. Holm's correction of p-values counts all metrics of a pair of arms, including metrics that
@@ -21,12 +27,21 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from aftershock.results.checks.check import Status, holds
+from aftershock.results.compare.autocorrelation import (
+    ASSUMED_MAX,
+    INDEPENDENT,
+    Dependence,
+    Floats,
+    dependence,
+    effective,
+    same_sign,
+)
 from aftershock.results.compare.blocks import Blocks, Measure, of_slices
 from aftershock.results.measure.facts import MAX, Cut, Facts
 
@@ -52,7 +67,7 @@ class Tested:
 
     ``flips`` is the number of sign assignments from which ``p_flip`` was computed. Without an ``interval`` no ratio
     could be estimated, and ``p`` is the p-value of a sign test. ``direction`` is -1 if the first client's values are
-    lower.
+    lower. ``p_independent`` is ``p`` if blocks were independent.
     """
 
     p: float
@@ -61,12 +76,17 @@ class Tested:
     p_equivalent: float | None = None
     p_flip: float | None = None
     flips: int | None = None
+    p_independent: float | None = None
+    dependence: Dependence | None = None
 
 
-def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0) -> Tested:
+def paired(
+    ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0, independent: bool = False
+) -> Tested:
     """Test two or more pairs of values, each pair from one block of the plan and at one index of both sequences.
 
-    Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1.
+    Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1. The pairs are in order of time;
+    with ``independent`` their autocorrelation is not taken into account.
     """
     logs = list(zip(map(_log, ours), map(_log, theirs), strict=True))
     ratios = [our_log - their_log for our_log, their_log in logs if our_log is not None and their_log is not None]
@@ -75,11 +95,18 @@ def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0
         for pair in zip(ours, theirs, strict=True):
             left, right = (math.inf if value is None else value for value in pair)
             signs.append((left > right) - (left < right))
-        return Tested(sign_test(signs), _direction(sum(signs)))
+        p_independent = sign_test(signs)
+        p = p_independent if independent else sign_test(signs, same_sign(ASSUMED_MAX))
+        return Tested(p, _direction(sum(signs)), p_independent=p_independent)
     differences = np.array(ratios)
-    mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(len(ratios))
+    found = INDEPENDENT if independent else dependence([differences])
+    count = len(ratios)
+    sample = _Sample(float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(count), count - 1)
+    inflation, freedom = effective(count, found.assumed)
+    cautious = _Sample(sample.mean, sample.error * math.sqrt(inflation), freedom)
     p_flip, flips = sign_flip(ratios, seed)
-    return _t_test(mean, error, len(ratios) - 1, margin, confidence, p_flip, flips)
+    tested = _t_test(cautious, margin, confidence)
+    return replace(tested, p_flip=p_flip, flips=flips, p_independent=sample.p, dependence=found)
 
 
 def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95) -> Tested | None:
@@ -91,11 +118,18 @@ def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.
     if any(log is None for group in logs for log in group):
         return None
     left, right = (np.array(group, dtype=float) for group in logs)
-    parts = [float(group.var(ddof=1)) / len(group) for group in (left, right)]
-    error = math.sqrt(sum(parts))
-    spread = sum(part**2 / (len(group) - 1) for part, group in zip(parts, (left, right), strict=True))
+    found = dependence([left, right])
+    sample, cautious = (_difference_of_means(left, right, r) for r in (0.0, found.assumed))
+    return replace(_t_test(cautious, margin, confidence), p_independent=sample.p, dependence=found)
+
+
+def _difference_of_means(left: Floats, right: Floats, r: float) -> "_Sample":
+    """Return the difference of two groups' means, with Welch's error and degrees of freedom at autocorrelation r."""
+    known = [effective(len(group), r) for group in (left, right)]
+    parts = [float(g.var(ddof=1)) / len(g) * of.inflation for g, of in zip((left, right), known, strict=True)]
+    spread = sum(part**2 / of.freedom for part, of in zip(parts, known, strict=True))
     freedom = sum(parts) ** 2 / spread if spread else float(len(left) + len(right) - 2)
-    return _t_test(float(left.mean() - right.mean()), error, freedom, margin, confidence)
+    return _Sample(float(left.mean() - right.mean()), math.sqrt(sum(parts)), freedom)
 
 
 def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
@@ -119,11 +153,19 @@ def seed_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
-def sign_test(signs: Sequence[int]) -> float:
-    """Return the two-sided p-value of the sign test; a difference of 0 counts as a pair, but for neither direction."""
+def sign_test(signs: Sequence[int], same: float = 0.5) -> float:
+    """Return the two-sided p-value of the sign test; a difference of 0 counts as a pair, but for neither direction.
+
+    ``same`` is the probability that neighbours have the same sign: 0.5 of independent pairs, more of a Markov chain.
+    """
+    count = len(signs)
     most = max(sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs))
-    tail = sum(math.comb(len(signs), k) for k in range(most, len(signs) + 1)) / (1 << len(signs))
-    return min(1.0, 2 * tail)
+    # probabilities by number of positive signs, with the last sign positive or negative
+    up, down = np.zeros(count + 1), np.zeros(count + 1)
+    up[1] = down[0] = 0.5
+    for _ in range(count - 1):
+        up, down = np.roll(same * up + (1 - same) * down, 1), same * down + (1 - same) * up
+    return min(1.0, 2 * float((up + down)[most:].sum()))
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
@@ -141,21 +183,26 @@ def geometric_mean(values: Sequence[float]) -> float:
     return values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def _t_test(
-    mean: float,
-    error: float,
-    freedom: float,
-    margin: float,
-    confidence: float,
-    p_flip: float | None = None,
-    flips: int | None = None,
-) -> Tested:
+class _Sample(NamedTuple):
+    """Mean of a sample of log-ratios, its standard error and degrees of freedom."""
+
+    mean: float
+    error: float
+    freedom: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of Student's test of a mean of 0."""
+        return 2 * _tail(abs(self.mean), self.error, self.freedom)
+
+
+def _t_test(sample: _Sample, margin: float, confidence: float) -> Tested:
+    mean, error, freedom = sample
     bound = math.log(margin)
     reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     interval = Interval(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
-    p = 2 * _tail(abs(mean), error, freedom)
     p_equivalent = max(_tail(mean + bound, error, freedom), _tail(bound - mean, error, freedom))
-    return Tested(p, _direction(mean), interval, p_equivalent, p_flip, flips)
+    return Tested(sample.p, _direction(mean), interval, p_equivalent)
 
 
 def _tail(distance: float, error: float, freedom: float) -> float:
@@ -177,9 +224,12 @@ def _log(value: float | None) -> float | None:
 
 BLOCKS_MIN = 6
 _SEE_FAILURES = "find out why records failed in the blocks without a value"
-BLOCKS_ADVISED = 8
+BLOCKS_ADVISED = 12
+"""With 12 blocks equal signs decide, and a factor of four is mostly found (``docs/COMPARE.md``)."""
 BLOCKS_MAX = 100
 MARGIN = 1.25
+ALL_EQUAL = "all equal"
+"""Text in place of an interval if all blocks have the same ratio; no width would say nothing of other blocks."""
 LEVEL = 0.05
 
 Word: TypeAlias = Literal["improved", "regressed", "equivalent", "inconclusive"]
@@ -190,7 +240,8 @@ class Row:
     """Result of comparing two arms by one metric.
 
     Ratios are the first arm divided by the second; times are geometric means, or None if a block has no value. ``p``
-    and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not.
+    and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not. The
+    autocorrelation is that of neighbouring blocks, as estimated and as assumed by ``p`` and the interval.
     """
 
     metric: str
@@ -207,6 +258,8 @@ class Row:
     p: float | None = None
     p_flip: float | None = None
     p_equivalent: float | None = None
+    autocorrelation: float | None = None
+    autocorrelation_assumed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -289,13 +342,14 @@ def confident(
         status = decided if sure else Status.INCONCLUSIVE
         why = (
             f"{answer.censored} of {2 * answer.blocks} values are censored (a record failed): a sign test of the "
-            f"blocks decides, with p = {tested.p:.2g}"
+            f"blocks decides, with p = {tested.p:.2g}{_doubt(tested, answer.blocks, 1 - confidence)}"
         )
-        return replace(answer, status=status, why=why, next=None if sure else _SEE_FAILURES)
+        return replace(answer, status=status, why=why, next=None if sure else _next_without_ratio(answer.blocks))
     ratio, low, high = (bound * factor for bound in (tested.interval.ratio, tested.interval.low, tested.interval.high))
     good = {holds(low, op, factor), holds(high, op, factor)}
     status = Status.INCONCLUSIVE if len(good) > 1 else Status.PASS if good == {True} else Status.FAIL
     band = f"with {100 * confidence:g} % confidence from {low:.3g} to {high:.3g}"
+    band = ALL_EQUAL if math.isclose(low, high) else band
     why = f"the ratio is {ratio:.3g}, {band} ({row.blocks} blocks)"
     more = _more_blocks(row.blocks, high / low) if status is Status.INCONCLUSIVE else None
     return replace(answer, status=status, why=why, next=more, ratio=ratio, low=low, high=high)
@@ -342,12 +396,15 @@ def _values(question: Question) -> tuple[list[float | None], list[float | None]]
 
 def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | None, margin: float) -> Row:
     row = replace(row, p=p, p_flip=tested.p_flip, p_equivalent=p_equivalent)
+    if tested.dependence is not None:
+        estimate, assumed = tested.dependence
+        row = replace(row, autocorrelation=estimate, autocorrelation_assumed=assumed)
     if tested.interval is None:
         why = f"{row.censored} of {2 * row.blocks} values are censored (a record failed), so there is no ratio"
         if p is not None and p <= LEVEL:
             why = f"{why}; the signs of the {row.blocks} blocks alone decide"
             return replace(row, verdict="improved" if tested.direction < 0 else "regressed", why=why)
-        return replace(row, why=why, next=_SEE_FAILURES)
+        return replace(row, why=f"{why}{_doubt(tested, row.blocks)}", next=_next_without_ratio(row.blocks))
     interval = tested.interval
     row = replace(row, ratio=interval.ratio, low=interval.low, high=interval.high)
     if p_equivalent is not None and p_equivalent <= LEVEL:
@@ -361,9 +418,22 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
         return replace(row, verdict=verdict, why=f"the value is {interval.ratio:.3g} times the other client's value")
     why = (
         f"the value is from {interval.low:.3g} to {interval.high:.3g} times the other client's value: neither a "
-        "difference nor its absence is shown"
+        f"difference nor its absence is shown{_doubt(tested, row.blocks)}"
     )
     return replace(row, why=why, next=_more_blocks(row.blocks, interval.high / interval.low, margin))
+
+
+def _doubt(tested: Tested, blocks: int, level: float = LEVEL) -> str:
+    """Return the end of a sentence about a difference that only independent blocks would show, or nothing."""
+    if tested.p_independent is None or tested.p <= level or tested.p_independent > level:
+        return ""
+    assumed = ASSUMED_MAX if tested.dependence is None else tested.dependence.assumed
+    return f"; {blocks} blocks do not exclude that neighbours resemble each other (autocorrelation up to {assumed:.2f})"
+
+
+def _next_without_ratio(blocks: int) -> str:
+    """Advise what decides a comparison with blocks that have no value."""
+    return _SEE_FAILURES if blocks >= BLOCKS_ADVISED else f"{_SEE_FAILURES}, or set blocks: {BLOCKS_ADVISED}"
 
 
 def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:

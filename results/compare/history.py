@@ -6,6 +6,9 @@
      "arm": "kip951", "metric": "produce.latency p99", "window": "fault", "value": 412.5, "unit": "ms", "n": 9600,
      "ratio_to": 1310.0, "host": "ci-2", "kafka": "4.3.1", "git": "4653788"}
 
+A night lasts from noon to noon UTC and is called by the day on which it ends, so that a run at 23:50 and its repetition
+at 00:20 are runs of one night, and a nightly run that begins around midnight counts once for each night.
+
 Lines are only appended to the nightly ledger, and a run is added only once. A ``value`` is null if it is censored (a
 record failed). ``ratio_to`` is the value of the control arm in the same run, null in a line about the control arm
 itself. A line of the nightly ledger that can't be read is reported and skipped.
@@ -27,7 +30,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,7 @@ from aftershock.results.evidence.stored import JudgedRun
 
 SCHEMA_VERSION = 1
 NAME = "ledger.jsonl"
+HALF_DAY = timedelta(hours=12)
 _OPTION = "--ledger"
 _QUANTILES = {"p50": ("0.5", 20), "p99": ("0.99", 1000)}  # the minimum number of records is 10/(1-q)
 _TEXTS = ("run_id", "plan", "workload", "arm", "metric", "window", "unit")
@@ -103,9 +107,15 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
     return reports
 
 
+def night_of(started_at: datetime) -> date:
+    """Return the day on which the night of a run ends; a time without a zone is in UTC."""
+    in_utc = started_at.astimezone(UTC) if started_at.tzinfo else started_at
+    return (in_utc + HALF_DAY).date()
+
+
 def lines_of(run: JudgedRun) -> Iterator[Line]:
     """Yield the lines of a run for the nightly ledger (p50 and p99 by window, longest gap under faults, recoveries)."""
-    night = date.fromisoformat(str(run.run["started_at"])[:10])
+    night = night_of(datetime.fromisoformat(str(run.run["started_at"])))
     host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
     about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
     for workload in run.timeline["workloads"]:
@@ -119,7 +129,10 @@ def lines_of(run: JudgedRun) -> Iterator[Line]:
 
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """Map (metric, window) to (value, unit, record count); a recovery is the slowest of a fault's repetitions."""
+    """Map (metric, window) to (value, unit, record count); a recovery is the slowest of a fault's repetitions.
+
+    Recoveries by definition 2 are a series of their own, because those by definition 1 are shorter.
+    """
 
     def scaled(us: float | None, by: float) -> float | None:
         return us / by if us else None
@@ -139,9 +152,10 @@ def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float 
     for row in run.analysis["recoveries"]:
         if row["client"] == client and row["fault"] in entries:
             by_entry.setdefault(entries[row["fault"]], []).append(row)
+    name = "recovery" if run.analysis.get("recovery_definition", 1) == 1 else "lasting recovery"
     for entry, rows in by_entry.items():
         recovery = slowest_recovery(rows)
-        values["recovery", f"fault/{entry}"] = scaled(recovery.value_us, 1e6), "s", recovery.n
+        values[name, f"fault/{entry}"] = scaled(recovery.value_us, 1e6), "s", recovery.n
     return values
 
 

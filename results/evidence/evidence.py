@@ -36,6 +36,12 @@ from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 SCHEMA_VERSION = 1
 """Newest schema version of ``run.json`` and ``timeline.json`` that can be read."""
 
+RECOVERY_DEFINITION = 2
+"""Definition of recovery that new runs are judged by, as docs/SLO.md states it; ``run.json`` records it.
+
+A run without it is judged by definition 1, under which its SLOs were written: the start of the first calm period.
+"""
+
 REQUIRED = {
     "outcomes": (
         *("workload", "arm", "client", "op", "producer_id", "seq"),
@@ -264,6 +270,11 @@ class Evidence:
         return tuple(self.timeline["steps"])
 
     @property
+    def recovery_definition(self) -> int:
+        """Definition of recovery (1 or 2) that the run is judged by."""
+        return int(self.run.get("recovery_definition", 1))
+
+    @property
     def racks(self) -> frozenset[str]:
         """Racks of the brokers; empty if the run recorded no racks."""
         return _racks(self.run)
@@ -353,6 +364,8 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     with _document_errors(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
         _ = run["run_id"], run["status"], _racks(run)
+        if run.get("recovery_definition", 1) not in range(1, RECOVERY_DEFINITION + 1):
+            raise ValueError(f"recovery_definition {run['recovery_definition']} is unknown to this version")
     phases = []
     if source.has("phases.json"):  # a run that ended early has none
         rows, where = source.json("phases.json"), source.where("phases.json")

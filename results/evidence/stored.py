@@ -34,7 +34,8 @@ def analysis_document(facts: Facts) -> Row:
             _key_fields(series, key) | _distribution(value) for key, value in _sorted(facts.distributions)
         ],
         "gaps": [_key_fields(series, key) | vars(value) for key, value in _sorted(facts.longest)],
-        "recoveries": [_key_fields(("fault", "client"), key) | vars(value) for key, value in _sorted(facts.recoveries)],
+        "recovery_definition": facts.recovery_definition,
+        "recoveries": [_key_fields(("fault", "client"), key) | value.row for key, value in _sorted(facts.recoveries)],
         "bin_us": facts.bin_us,
         "bins": _rows(facts.bins),
         "crossed": {fault: vars(value) for fault, value in _sorted(facts.crossed)},
@@ -67,6 +68,7 @@ def analysis_document(facts: Facts) -> Row:
             }
             for client, rebalances in _sorted(facts.rebalances)
         ],
+        "unowned": [{"client": client, "waits": _rows(waits)} for client, waits in _sorted(facts.unowned)],
         "cuts": [
             vars(cut)
             | {
@@ -78,7 +80,7 @@ def analysis_document(facts: Facts) -> Row:
             }
             for cut, client in facts.cuts
         ],
-        "calms": [vars(calm) | {"client": client} | vars(value) for (calm, client), value in facts.calms.items()],
+        "calms": [vars(calm) | {"client": client} | value.row for (calm, client), value in facts.calms.items()],
     }
 
 

@@ -15,6 +15,7 @@ from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.explain import rebalances
 from aftershock.results.explain.events import Force, Moment, event, parameters_text, place, target, witness_text
 from aftershock.results.explain.slow import events_of
+from aftershock.results.text import recovery
 
 Event = Mapping[str, Any]
 
@@ -102,18 +103,19 @@ def chapter(
             gaps.append(f"{who} {gap_us / 1e6:.3f} s")
     if gaps:
         notes.append(f"longest time without a success during the fault: {', '.join(gaps)}")
-    for row in analysis["recoveries"]:
-        name = names.get(row["client"], row["client"])
-        if row["fault"] == force.fault and row["recovered_us"] is None:
-            notes.append(f"{name}: not recovered in the {row['observed_us'] / 1e6:.1f} s observed after the injection")
-        elif row["fault"] == force.fault:
-            moments.append(
-                Moment(
-                    start_us + row["recovered_us"],
-                    "recovered: in the next 2 s all records succeed with normal latency",
-                    name,
-                )
-            )
+    healed = []
+    for row in (row for row in analysis["recoveries"] if row["fault"] == force.fault):
+        name, lasting = names.get(row["client"], row["client"]), row.get("definition", 1) > 1
+        if row["recovered_us"] is None:
+            notes.append(f"{name}: {recovery(row)}")
+        else:
+            first_calm = "recovered: in the next 2 s all records succeed with normal latency"
+            text = recovery(row, "") if lasting else first_calm
+            moments.append(Moment(start_us + row["recovered_us"], text, name))
+        if row.get("before_heal") is False:
+            healed.append(name)
+    if healed:
+        notes.append(f"not normal before the heal: {', '.join(healed)}")
     moments.sort(key=lambda moment: moment.at_us)
 
     # For how long during the fault progress was required; clients with the same text are named together.

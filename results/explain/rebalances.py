@@ -15,6 +15,12 @@ def of_client(analysis: Mapping[str, Any], client: Client) -> Sequence[Rebalance
     return next(rows, ())
 
 
+def longest_ownerless_us(analysis: Mapping[str, Any], client: Client) -> int:
+    """Return the longest time for which a client's records waited without a delivering owner; 0 if none did."""
+    rows = (row["waits"] for row in analysis.get("unowned", ()) if row["client"] == client.key)
+    return max((wait["end_us"] - wait["start_us"] for wait in next(rows, ())), default=0)
+
+
 def told(rebalances: Sequence[Rebalance], client: Client, from_us: int, to_us: int, who: str) -> Iterator[Moment]:
     """Yield the start and the end of each rebalance that began between two times."""
     numbers = {worker: number for number, worker in enumerate(client.workers("consume"), 1)}

@@ -1,9 +1,4 @@
-"""Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery.
-
-**Recovery.** A client is calm while all its records succeed, and a latency quantile is at most ``factor`` times that in
-``steady``. One Spark job counts each client's records in slots of time. A second Spark job examines the records of the
-slots in which, by these counts (``where_to_look``), a calm period may begin.
-"""
+"""Conversion of the rows that Spark jobs return to a run's ``Facts``, and what must be searched for recovery."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +14,7 @@ import numpy.typing as npt
 from aftershock.results.checks.check import SAMPLES_MAX
 from aftershock.results.checks.explanations.model import Explanation, counted
 from aftershock.results.checks.obligations.stalls import SECOND_US
-from aftershock.results.evidence.phases import RUN, Interval, overlap_us
+from aftershock.results.evidence.phases import RUN, overlap_us
 from aftershock.results.measure.facts import (
     MAX,
     Distribution,
@@ -29,14 +24,13 @@ from aftershock.results.measure.facts import (
     MeasurementRequest,
     Outage,
     Perf,
-    Recovered,
     RecoveryCriterion,
     SlowRecord,
     Stall,
 )
+from aftershock.results.measure.gaps import GAP_SLOT_US
 from aftershock.results.measure.latency import Histogram
-from aftershock.results.measure.recovery import GAP_SLOT_US
-from aftershock.results.measure.tables import Longs, Mask, Scene
+from aftershock.results.measure.tables import Longs, Scene
 from aftershock.results.slo import quantile_needs
 
 PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
@@ -244,148 +238,55 @@ def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCrite
     return list(dict.fromkeys([*map(RecoveryCriterion, started), *requested]))
 
 
+STEADY_US_MIN = 50_000
+
+
 @dataclass(frozen=True)
-class Pace:
-    """Condition of calm, that for ``for_us`` no record fails and at most ``allowed`` take longer than ``limit_us``."""
+class Search:
+    """Search for a client's recovery from a fault, injected at ``at_us``, by one recovery criterion.
+
+    A record that takes longer than ``limit_us`` is slow. The search ends at ``until_us``: by definition 1 the end of
+    the load, by definition 2 the next fault, if it is earlier. ``heal_us`` is the time from the inject to the heal;
+    definition 1 has none.
+    """
 
     run: int
     client: str
-    end_us: int
+    criterion: RecoveryCriterion
+    at_us: int
+    until_us: int
     limit_us: int
-    q: Fraction
-    for_us: int
+    heal_us: int | None
 
     @property
-    def row(self) -> tuple[str, int, int, int, int]:
-        return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
-
-    def allowed(self, n: Longs) -> Longs:
-        """Return how many of n records may be slow, if quantile q (the value of rank ceil(q*n)) is within the limit."""
-        slow: Longs = n * (self.q.denominator - self.q.numerator) // self.q.denominator
-        return slow
+    def q(self) -> Fraction:
+        return Fraction(repr(self.criterion.q))
 
 
-@dataclass(frozen=True)
-class RecoverySearch:
-    """Search for a client's recovery from a fault, injected at ``at_us``, by one recovery criterion."""
-
-    criterion: RecoveryCriterion
-    pace: Pace
-    at_us: int
-
-
-def recovery_searches(
+def searches(
     scenes: Sequence[Scene], criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
-) -> list[RecoverySearch]:
+) -> list[Search]:
     """Return a search per recovery criterion and client; clients with too few records in ``steady`` are left out."""
-    searches = []
+    found = []
     for run, scene in enumerate(scenes):
+        lasting = scene.evidence.recovery_definition > 1
         for criterion in criteria[run]:
+            at_us = scene.inject_us(criterion.fault)
+            if at_us is None or at_us >= scene.end_us:
+                continue
+            until_us = scene.until_us(at_us, criterion.for_us) if lasting else scene.end_us
             for client in scene.evidence.clients:
                 steady = spread[run].get(("produce.latency", client.key, "steady"))
                 steady_us = steady.at[criterion.q] if steady and steady.n >= quantile_needs(criterion.q) else None
-                at_us = scene.inject_us(criterion.fault)
-                if steady_us is not None and at_us is not None:
-                    limit_us = int(Fraction(repr(criterion.factor)) * steady_us)  # in floats 1.1 * 3000 > 3300
-                    q = Fraction(repr(criterion.q))
-                    pace = Pace(run, client.key, scene.end_us, limit_us, q, criterion.for_us)
-                    searches.append(RecoverySearch(criterion, pace, at_us))
-    return searches
+                if steady_us is not None:
+                    reference_us = max(steady_us, STEADY_US_MIN) if lasting else steady_us
+                    limit_us = int(Fraction(repr(criterion.factor)) * reference_us)  # in floats 1.1 * 3000 > 3300
+                    heal_us = scene.heal_us(criterion.fault) if lasting else None
+                    found.append(Search(run, client.key, criterion, at_us, until_us, limit_us, heal_us))
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class Slots:
-    """Counts of records, failed and slow records (``pace_slots``) by time slot and segment (-1 means no segment)."""
-
-    segment: Longs
-    slot: Longs
-    n: Longs
-    failed: Longs
-    slow: Longs
-
-    def after(self, starts_us: Longs) -> "Longs":
-        """Return how many records lie in or after each segment that starts at ``starts_us``."""
-        counts = np.zeros(len(starts_us) + 1, dtype=np.int64)
-        np.add.at(counts, self.segment, self.n)  # segment -1 is the last
-        return np.cumsum(counts[len(starts_us) - 1 :: -1])[::-1]
-
-
-@dataclass(frozen=True, eq=False)
-class CalmSlots:
-    """Start of each slot with records, and whether a calm period of ``pace`` may or must begin in the slot."""
-
-    start_us: Longs
-    may: Mask
-    must: Mask
-
-
-def calm_slots(pace: Pace, slots: Slots) -> CalmSlots:
-    """Return the slots in which a calm period may or must begin, whatever the time of the injection.
-
-    ::
-
-        slot       |=====|                 the calm period begins with a record of this slot
-        surely           |---------|       records of the slots that lie completely in every such period
-        perhaps    |--------------------|  records of the slots that such a period may contain in part
-
-    A calm period can't begin in a slot if a record in ``surely`` failed, or if more records in ``surely`` are slow than
-    the number of records in ``perhaps`` allows. A calm period begins in a slot if no record in ``perhaps`` failed, and
-    the number of records in ``surely`` allows all slow records in ``perhaps``.
-    """
-    slot_us = slot_us_of(pace.for_us)
-    first = slots.slot.min()
-    sums = {}
-    for name in ("n", "failed", "slow"):
-        counts = np.zeros(slots.slot.max() - first + 2, dtype=np.int64)
-        np.add.at(counts, slots.slot - first + 1, getattr(slots, name))
-        sums[name] = np.cumsum(counts)  # before each slot, and before the end
-    at = np.flatnonzero(np.diff(sums["n"]))
-    surely = {name: _within(running, at + 1, at + pace.for_us // slot_us) for name, running in sums.items()}
-    perhaps = {name: _within(running, at, at + 2 + (pace.for_us - 2) // slot_us) for name, running in sums.items()}
-    start_us = (at + first) * slot_us
-    may = (surely["failed"] == 0) & (surely["slow"] <= pace.allowed(perhaps["n"]))
-    may &= start_us + pace.for_us <= pace.end_us
-    must = (perhaps["failed"] == 0) & (perhaps["slow"] <= pace.allowed(surely["n"]))
-    must &= start_us + slot_us + pace.for_us <= pace.end_us
-    return CalmSlots(start_us, may, must)
-
-
-def where_to_look(search: RecoverySearch, slots: CalmSlots | None) -> list[Interval]:
-    """Return the intervals in which a calm period may begin, up to the first slot in which it certainly begins."""
-    if slots is None:
-        return []
-    slot_us, pace = slot_us_of(search.pace.for_us), search.pace
-    # only slots after the injection, until the first that begins after it and must be calm
-    first, whole = np.searchsorted(slots.start_us, [search.at_us - slot_us + 1, search.at_us])
-    certain = whole + int(np.argmax(slots.must[whole:])) if slots.must[whole:].any() else len(slots.must) - 1
-    begins_us = slots.start_us[first : certain + 1][slots.may[first : certain + 1]]
-    groups = np.split(begins_us, np.flatnonzero(np.diff(begins_us) > pace.for_us) + 1)
-    return [(max(int(group[0]), search.at_us), int(group[-1]) + slot_us) for group in groups if len(group)]
-
-
-def slot_us_of(for_us: int) -> int:
-    """Return the length of the time slots, a tenth of a second, or a quarter of the calm period if that is shorter."""
-    return max(1, min(100_000, for_us // 4))
-
-
-def _within(running: Longs, start: Longs, end: Longs) -> Longs:
-    last = len(running) - 1
-    counts: Longs = running[np.minimum(end, last)] - running[np.minimum(start, last)]
-    return counts
-
-
-def recovered(
-    results: Iterable[tuple[RecoverySearch, int | None]], slots: Mapping[Pace, Slots], scene: Scene, run: int
-) -> dict[tuple[RecoveryCriterion, str], Recovered]:
-    """Return a run's recoveries by criterion and client, with the number of records and the time examined."""
-    # an injection is the edge of a segment; a record outside all segments precedes them
-    starts_us = np.array([start for start, _ in scene.segments.spans])
-    after = {pace: counts.after(starts_us) for pace, counts in slots.items() if pace.run == run}
-    recoveries = {}
-    for search, recovered_us in results:
-        first = np.searchsorted(starts_us, search.at_us)
-        n = int(after[search.pace][first]) if search.pace in after and first < len(starts_us) else 0
-        observed_us = max(0, scene.end_us - search.at_us - search.criterion.for_us)
-        if n:
-            recoveries[search.criterion, search.pace.client] = Recovered(n, recovered_us, observed_us)
-    return recoveries
+def slow_allowed(q: Fraction, n: Longs) -> Longs:
+    """Return how many of n records may be slow, if quantile q (the value of rank ceil(q*n)) is within the limit."""
+    slow: Longs = n * (q.denominator - q.numerator) // q.denominator
+    return slow

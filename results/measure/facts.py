@@ -5,7 +5,7 @@ Times are microseconds; clients are named ``workload/arm``. A measurement withou
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Each = Literal["rack", "partition", "broker", "producer", "epoch", "member", "block"]
 
@@ -95,11 +95,38 @@ class LongestGap:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Time from injection to the first calm period; None if none began in the ``observed_us`` after the injection."""
+    """Time from the inject of a fault until a client was normal again, by the ``definition`` of its run.
+
+    Definition 1 is the start of the first calm period, definition 2 that of the calm that lasts until the next fault.
+    ``recovered_us`` is None if the client was not normal again in the ``observed_us`` after the inject. ``n`` records
+    were examined; one that took longer than ``limit_us`` was slow. The heal began ``heal_us`` after the inject (None
+    for a fault that does not last, and by definition 1). ``slow_after`` counts the slow and failed records after the
+    first calm.
+    """
 
     n: int
     recovered_us: int | None
     observed_us: int
+    definition: int = 1
+    limit_us: int | None = None
+    heal_us: int | None = None
+    first_calm_us: int | None = None
+    slow_after: int | None = None
+
+    @property
+    def after_heal_us(self) -> int | None:
+        """Time from the start of the heal until the client was normal again, negative if that was before the heal."""
+        return None if self.recovered_us is None or self.heal_us is None else self.recovered_us - self.heal_us
+
+    @property
+    def before_heal(self) -> bool | None:
+        """True if the client was normal again before the heal began; None if there was no heal."""
+        return None if self.heal_us is None else self.recovered_us is not None and self.recovered_us <= self.heal_us
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Fields in ``analysis.json``."""
+        return vars(self) | {"after_heal_us": self.after_heal_us, "before_heal": self.before_heal}
 
 
 @dataclass(frozen=True)
@@ -139,6 +166,34 @@ class Finding:
     @property
     def unexplained(self) -> int:
         return self.broken - self.permitted - self.undecided
+
+
+@dataclass(frozen=True)
+class MissingRows:
+    """Number ``n`` of records to a topic that have no row, intended after one time and before another."""
+
+    topic: str
+    n: int
+    after_us: int
+    before_us: int
+
+
+@dataclass(frozen=True)
+class SentRows:
+    """Rows of the records or commits that one process sent, compared with its schedule; see measure/load.
+
+    ``expected`` is the number of records that were due in the load, None if it can't be known, and ``rows`` the number
+    of these that have a row. ``missing`` lists the longest spans without rows. ``contradictions`` say what can't be
+    true of any load.
+    """
+
+    side: str
+    client: str
+    worker: str
+    expected: int | None
+    rows: int
+    missing: tuple[MissingRows, ...] = ()
+    contradictions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -327,6 +382,19 @@ class Rebalance:
 
 
 @dataclass(frozen=True)
+class OwnerlessWait:
+    """Time in which records of a partition waited while it lacked a delivering owner; see ``measure/rebalances.py``.
+
+    ``lacking_us`` is the first moment of the wait at which the partition had no delivering owner, or changed hands.
+    """
+
+    place: tuple[str, int]
+    start_us: int
+    end_us: int
+    lacking_us: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All measurements of a run.
 
@@ -340,19 +408,22 @@ class Facts:
     ``unavailable``                                by (side, client, window), for windows with records due
     ``slowest``                                    by (op, client)
     ``member_lag`` (if requested)                  by (client, process), or (client, ``NO_OWNER``)
-    ``lag``, ``perf``, ``rebalances``              by client
+    ``lag``, ``perf``, ``rebalances``, ``unowned`` by client
     ``crossed`` (traffic through proxies)          by fault
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
 
     The field ``spectra`` holds the points (quantile, latency) of latency plots. ``backwards`` counts records that ended
-    before they were sent or intended, and phases that end before they start, because the clock went backwards. In a
-    second measurement, ``left_out`` holds the suspect times that it leaves out, by (side, client).
+    before they were sent or intended, and phases that end before they start, because the clock went backwards. The
+    field ``load`` compares the rows of each process with its schedule. In a second measurement, ``left_out`` holds the
+    suspect times that it leaves out, by (side, client). ``recovery_definition`` is the definition by which recoveries
+    were measured (``Recovered``).
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
     longest: Mapping[tuple[str, str, str], LongestGap] = field(default_factory=dict)
     recoveries: Mapping[tuple[str, str], Recovered] = field(default_factory=dict)
+    recovery_definition: int = 1
     findings: Mapping[tuple[str, str, str], Finding] = field(default_factory=dict)
     crossed: Mapping[str, ProxyTraffic] = field(default_factory=dict)
     produced: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
@@ -371,7 +442,9 @@ class Facts:
     member_lag: Mapping[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
     rebalances: Mapping[str, tuple[Rebalance, ...]] = field(default_factory=dict)
+    unowned: Mapping[str, tuple[OwnerlessWait, ...]] = field(default_factory=dict)
     backwards: int = 0
+    load: tuple[SentRows, ...] = ()
     left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:

@@ -22,11 +22,12 @@ stored roughly in order of time. A time filter may let other rows pass, so a que
 """
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import starmap
 from operator import or_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -49,17 +50,22 @@ _UNTAKEN = ("failed", "in_doubt")
 
 @dataclass(frozen=True)
 class Gate:
-    """Tables with a row per block of 2,048 records, and per record of blocks that are not clean (None without any)."""
+    """Tables with a row per block of 2,048 records, and per record of blocks that are not clean (None without any).
+
+    ``sent`` has the rows of the table ``totals``.
+    """
 
     blocks: DataFrame
     ledger: DataFrame | None
+    sent: Sequence[Mapping[str, Any]]
 
 
 def open_gate(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame], *, exhaustive: bool) -> Gate:
     """Compare the fingerprints of blocks of records, and compute the ledger; ``persist`` caches a Spark table."""
     of_runs = persist(blocks(read, dims, exhaustive=exhaustive))
-    suspect = of_runs.where("not clean").limit(1).collect()
-    return Gate(of_runs, persist(ledger(read, of_runs)) if suspect else None)
+    sent = [row.asDict() for row in totals(of_runs).collect()]
+    suspect = any(row["suspect"] for row in sent)
+    return Gate(of_runs, persist(ledger(read, of_runs)) if suspect else None, sent)
 
 
 def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
@@ -67,7 +73,11 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
 
     ``n`` counts acknowledged records, ``acked_offsets`` the records whose offset the producer knows. The column
     ``client`` names the block's producer. ``readers`` (array) are the expected readers that got any record of the
-    block. Rows without producer id or seq are assigned to block -1 of producer -1.
+    block. Rows without producer id or seq are assigned to block -1 of producer -1. Commits have blocks of their own,
+    which are always clean.
+
+    Columns about the rows of the records that ``sender`` sent (``side`` is produce or commit): ``_NUMBERS``, and
+    ``whole``, true if the rows have consecutive numbers and one sender. ``strange`` counts rows of unknown clients.
     """
     # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
     rows = read.outcomes.withColumns(block_of())
@@ -76,19 +86,19 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
         *_fingerprint((F.col("op") == "consume") | (F.col("status") == "ok")),
         F.count(F.when((F.col("status") == "ok") & timed, True)).alias("good"),
         *[F.count(F.when(F.col("status") == status, True)).alias(status) for status in _UNTAKEN],
-        (F.max("seq") - F.min("seq") + 1).alias("long"),
-        F.count("*").alias("rows"),
+        *_numbers(),
     )
-    named = by_client.join(F.broadcast(client_names(dims)), "client_hash", "left").where("op is null or op <> 'commit'")
+    named = by_client.join(F.broadcast(client_names(dims)), "client_hash", "left")
     named = named.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("client_hash", "workload", "arm")
     of_log = read.log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint(F.lit(True)))
-    absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, "long", "rows")}
+    absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, *_NUMBERS)}
     of_log = of_log.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **absent})
 
     names = (F.col("client").alias("owner"), F.col("readers").alias("readers_expected"))
     producers = dims.producers.select("run", "producer_id", *names)
     audiences = dims.audiences.withColumn("expected", F.lit(True))
-    produced, logged, delivered = (F.col("op") == op for op in ("produce", "log", "consume"))
+    produced, logged, delivered, committed = (F.col("op") == op for op in ("produce", "log", "consume", "commit"))
+    sent, commits = produced | committed, F.coalesce(committed, F.lit(False)).alias("commits")
     # a producer without offsets (acks=0) is no source for offsets
     without_offsets = produced & (F.col("placed") == 0)
     of_records = F.struct("n", "records")
@@ -97,7 +107,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
         named.unionByName(of_log)
         .join(F.broadcast(producers), ["run", "producer_id"], "left")
         .join(F.broadcast(audiences), ["run", "producer_id", "client"], "left")
-        .groupBy(*_BLOCK, "owner", "readers_expected")
+        .groupBy(*_BLOCK, "owner", "readers_expected", commits)
         .agg(
             F.coalesce(F.max(F.when(produced, F.col("n"))), F.lit(0).cast("bigint")).alias("n"),
             (F.min(of_records) == F.max(of_records)).alias("same_records"),
@@ -106,24 +116,46 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
             F.max(F.when(produced, F.col("placed"))).alias("acked_offsets"),
             F.min("good").alias("good"),
             *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
-            F.max(F.when(produced, F.col("long"))).alias("long"),
-            F.max(F.when(produced, F.col("rows"))).alias("rows"),
-            F.count(F.when(produced, True)).alias("producing"),
+            *[F.max(F.when(sent, F.col(name))).alias(name) for name in _NUMBERS],
+            F.max(F.when(sent, F.col("op"))).alias("side"),
+            F.max(F.when(sent, F.col("client"))).alias("sender"),
+            F.count(F.when(sent, True)).alias("sending"),
             F.count(F.when(logged, True)).alias("logging"),
             F.count(F.when(delivered, True)).alias("reading"),
-            F.count(F.when(F.col("op").isNull(), True)).alias("strange"),
+            F.coalesce(F.sum(F.when(F.col("op").isNull(), F.col("rows"))), F.lit(0)).alias("strange"),
             F.array_sort(F.collect_set(F.when(F.col("expected"), F.col("client")))).alias("readers"),
         )
     )
     n, expected = F.col("n"), F.col("readers_expected")
     same = F.col("same_records") & F.col("same_places") & (F.col("placed") == n) & (F.col("good") == n)
-    gapless = (F.col("long") == F.col("rows")) & (F.col("rows") == n + F.col("failed") + F.col("in_doubt"))
-    sent_once = gapless & (F.col("producing") == 1) & (F.col("logging") == 1)
+    count, ends = F.col("rows"), F.col("first_seq") + F.col("last_seq")
+    gapless = F.col("last_seq") - F.col("first_seq") + 1 == count
+    # numbers without a gap whose sum is that of consecutive numbers are these, unless several occur twice and as many
+    # are missing
+    whole = gapless & (2 * F.col("seqs") == count * ends) & (F.col("sending") == 1)
+    sent_once = whole & (count == n + F.col("failed") + F.col("in_doubt")) & (F.col("logging") == 1)
     read_by_all = (F.col("reading") == expected) & (F.size("readers") == expected) & (F.col("strange") == 0)
-    clean = F.lit(False) if exhaustive else same & sent_once & read_by_all
+    clean = F.lit(False) if exhaustive else F.coalesce(same & sent_once & read_by_all, F.lit(False))
     return compared.select(
-        *(*_BLOCK, F.coalesce(clean, F.lit(False)).alias("clean"), "n", "acked_offsets", *_UNTAKEN),
+        *(*_BLOCK, (F.col("commits") | clean).alias("clean"), "n", "acked_offsets", *_UNTAKEN),
         *(F.col("owner").alias("client"), "readers"),
+        *("side", "sender", F.coalesce(whole, F.lit(False)).alias("whole"), "strange", *_NUMBERS),
+    )
+
+
+def totals(blocks: DataFrame) -> DataFrame:
+    """Return ``_NUMBERS``, ``whole``, ``strange`` and ``suspect`` (a block is not clean) of each sender of each run.
+
+    Columns of the key are ``run side sender producer_id``; ``side`` and ``sender`` are null for records without a row
+    of a producer.
+    """
+    wide = {name: F.sum(F.col(name).cast("decimal(38,0)")).alias(name) for name in ("rows", "seqs", "intended")}
+    return blocks.groupBy("run", "side", "sender", "producer_id").agg(
+        *wide.values(),
+        *[F.min(name).alias(name) for name in ("first_seq", "first_us", "whole")],
+        *[F.max(name).alias(name) for name in ("last_seq", "last_us")],
+        F.sum("strange").alias("strange"),
+        F.max(~F.col("clean")).alias("suspect"),
     )
 
 
@@ -134,6 +166,24 @@ def block_of() -> dict[str, Column]:
         "producer_id": F.when(named, F.col("producer_id")).otherwise(F.lit(NO_ID)),
         "block": F.when(named, F.expr(f"seq div {BLOCK}")).otherwise(F.lit(NO_ID).cast("bigint")),
     }
+
+
+_NUMBERS = ("rows", "first_seq", "last_seq", "seqs", "first_us", "last_us", "intended")
+"""Number of rows; least, greatest and sum of their numbers (seq); least, greatest and sum of their intended times."""
+
+
+def _numbers() -> list[Column]:
+    seq, intended_us = F.col("seq"), F.col("intended_us")
+    values = (
+        F.count("*"),
+        F.min(seq),
+        F.max(seq),
+        F.sum(seq),
+        F.min(intended_us),
+        F.max(intended_us),
+        F.sum(intended_us),
+    )
+    return [value.alias(name) for name, value in zip(_NUMBERS, values, strict=True)]
 
 
 def _fingerprint(counting: Column) -> list[Column]:

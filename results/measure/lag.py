@@ -14,7 +14,7 @@ delivery has no position.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import count, starmap
 from math import inf
 
@@ -28,10 +28,9 @@ from aftershock.results.checks.findings.ownership import Place, tenures
 from aftershock.results.checks.obligations import stalls
 from aftershock.results.checks.obligations.stalls import SILENCES, in_slots, silences
 from aftershock.results.evidence.evidence import Client
-from aftershock.results.measure import answers, recovery
-from aftershock.results.measure.answers import Answers, Distributions, Pace, RecoverySearch, Slots, by_run, slot_us_of
-from aftershock.results.measure.facts import NO_OWNER, Lag, Recovered, RecoveryCriterion
-from aftershock.results.measure.gate import intended_within, pending_within
+from aftershock.results.measure.answers import Answers, by_run
+from aftershock.results.measure.facts import NO_OWNER, Lag
+from aftershock.results.measure.gate import pending_within
 from aftershock.results.measure.names import hash_of
 from aftershock.results.measure.tables import Dims, Longs, Scene, longs, parted
 from aftershock.results.spark.tables import Tables
@@ -319,42 +318,3 @@ class FollowUpJobs:
             rows = by_run(stalls.stalls(waiting, STALL_US).collect())
         failed = pc.sum(slots["failed"]).as_py()
         return {"stalls": rows, "failures": by_run(stalls.failures(waits).collect() if failed else [])}
-
-    def recoveries(
-        self, criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
-    ) -> list[dict[tuple[RecoveryCriterion, str], Recovered]]:
-        """Return the recoveries of each run, by two Spark jobs for each length of the calm period."""
-        searches = answers.recovery_searches(self.dims.scenes, criteria, spread)
-        results: list[list[tuple[RecoverySearch, int | None]]] = [[] for _ in self.dims.scenes]
-        slots: dict[Pace, Slots] = {}
-        for for_us in sorted({search.criterion.for_us for search in searches}):
-            of_length = [search for search in searches if search.criterion.for_us == for_us]
-            # first job: counts in slots of time
-            paces = list(dict.fromkeys(search.pace for search in of_length))
-            pace_rows = [(pace.run, number, *pace.row[:3]) for number, pace in enumerate(paces)]
-            table = self.dims.table(pace_rows, recovery.PACES)
-            counted = recovery.pace_slots(self.samples, table, self.dims, slot_us_of(for_us)).toArrow()
-            for pace, part in zip(paces, parted(counted, "pace", len(paces)), strict=True):
-                if part.num_rows:
-                    slots[pace] = Slots(*[longs(part[field.name], null=-1) for field in fields(Slots)])
-            # second job: the records in slots whose counts don't decide
-            calm = {pace: answers.calm_slots(pace, slots[pace]) for pace in paces if pace in slots}
-            looks = [
-                (number, search, look)
-                for number, search in enumerate(of_length)
-                for look in answers.where_to_look(search, calm.get(search.pace))
-            ]
-            recovered_us: dict[int, int] = {}
-            if looks:
-                rows = [
-                    (search.pace.run, number, *search.pace.row, search.at_us, start_us, end_us, slot)
-                    for number, search, (start_us, end_us) in looks
-                    for slot in range(start_us // SECOND_US, (end_us + for_us) // SECOND_US + 1)
-                ]
-                near = self.samples.where(intended_within((start, end + for_us) for _, _, (start, end) in looks))
-                job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
-                recovered_us = {row["calm"]: row["recovered_us"] for row in job.collect()}
-            for number, search in enumerate(of_length):
-                results[search.pace.run].append((search, recovered_us.get(number)))
-        runs = enumerate(zip(results, self.dims.scenes, strict=True))
-        return [answers.recovered(of_run, slots, scene, run) for run, (of_run, scene) in runs]

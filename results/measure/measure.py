@@ -23,7 +23,7 @@ from aftershock.results.checks.findings.sequences import PRINTS, in_doubt, seque
 from aftershock.results.checks.witness import crossing_of, passages
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
-from aftershock.results.measure import answers, cuts, latency, recovery
+from aftershock.results.measure import answers, cuts, gaps, latency
 from aftershock.results.measure import samples as sampled
 from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
 from aftershock.results.measure.cuts import sliced
@@ -39,12 +39,15 @@ from aftershock.results.measure.facts import (
     RackFlow,
     Recovered,
     RecoveryCriterion,
+    SentRows,
 )
 from aftershock.results.measure.gate import Gate, open_gate
 from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
+from aftershock.results.measure.load import measure_load
 from aftershock.results.measure.names import with_names
-from aftershock.results.measure.rebalances import reads, rebalances
+from aftershock.results.measure.rebalances import ownerless_waits, reads, rebalances, waits_of
+from aftershock.results.measure.recovery import recoveries
 from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.samples import without
 from aftershock.results.measure.tables import Dims, LeftOut, Scene, dims, parted
@@ -96,9 +99,11 @@ def measure(
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         prints = lanes.result()
         suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
+        sent = pool.submit(measure_load, read, small, gate.sent)
         recorded = samples_of(read, small, gate.blocks, gate.ledger)
         samples = without(recorded, small) if left_out else recorded
-        facts = _Study(read, small, in_order, gate, suspects, recorded, samples, pool).facts(early, lags, keep)
+        study = _Study(read, small, in_order, gate, suspects, recorded, samples, pool)
+        facts = study.facts(early, lags, sent, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
 
@@ -145,6 +150,7 @@ class _Results:
     rows: Mapping[str, Answers]
     calms: Sequence[Mapping[tuple[RecoveryCriterion, str], Recovered]]
     lags: Sequence[Lags]
+    sent: Sequence[tuple[SentRows, ...]]
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,13 @@ class _Study:
         """True if there are too many records to collect their latencies; Spark then first counts them in groups."""
         return self.load.long
 
-    def facts(self, early: dict[str, Future[Answers]], lags: Future[list[Lags]], keep: Keep | None) -> list[Facts]:
+    def facts(
+        self,
+        early: dict[str, Future[Answers]],
+        lags: Future[list[Lags]],
+        sent: Future[list[tuple[SentRows, ...]]],
+        keep: Keep | None,
+    ) -> list[Facts]:
         pool, gate = self.pool, self.gate
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
@@ -214,17 +226,15 @@ class _Study:
             {key: self._distribution(run, key, histogram) for key, histogram in of_run.items()}
             for run, of_run in enumerate(histograms)
         ]
-        recovered = pool.submit(FollowUpJobs(self.dims, self.samples).recoveries, self.criteria, spread)
+        recovered = pool.submit(recoveries, self.samples, self.dims, self.criteria, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
         # slots of a millisecond are counted only if they have more than one record on average
         load_us = sum(scene.end_us for scene in self.scenes)
-        dense = self.many and self.load.rows * recovery.GAP_SLOT_US > load_us
-        gap_slot_us = recovery.GAP_SLOT_US if dense else None
+        dense = self.many and self.load.rows * gaps.GAP_SLOT_US > load_us
+        gap_slot_us = gaps.GAP_SLOT_US if dense else None
         jobs["stretches"] = pool.submit(
             lambda: by_run(
-                self._named(
-                    recovery.success_stretches(recovery.successes(self.recorded, self.dims, gap_slot_us))
-                ).to_pylist()
+                self._named(gaps.success_stretches(gaps.successes(self.recorded, self.dims, gap_slot_us))).to_pylist()
             )
         )
         # the thread that runs a job also builds it: building is half of the work
@@ -246,6 +256,7 @@ class _Study:
             rows={name: job.result() for name, job in jobs.items()} | stalled.result(),
             calms=recovered.result(),
             lags=lags.result(),
+            sent=sent.result(),
         )
         return [self._facts_of(run, results) for run in range(len(self.scenes))]
 
@@ -255,7 +266,11 @@ class _Study:
         distributions, histograms, lags = results.distributions[run], results.histograms[run], results.lags[run]
         stalls, calms = answers.stalls(rows["stalls"]), results.calms[run]
         stalled = answers.stalled_in(stalls, scene)
-        groups = [client for client in scene.readers if client.members > 1]
+        group_rows = [
+            (client, [row for row in rows["reads"] if row["client"] == client.key])
+            for client in scene.readers
+            if client.members > 1
+        ]
         return Facts(
             distributions=distributions,
             longest=answers.longest(rows["stretches"], stalled, scene, distributions),
@@ -272,6 +287,7 @@ class _Study:
             unavailable=answers.unavailable(stalled, distributions),
             perf=answers.perf(histograms, rows["stretches"], scene),
             backwards=answers.backwards(histograms, scene),
+            load=results.sent[run],
             bins=results.bins[run],
             racks=results.racks[run],
             lag={key: _trusted(seconds, scene, key) for key, seconds in lags.clients.items()},
@@ -279,13 +295,13 @@ class _Study:
                 (key, member): _trusted(seconds, scene, key) for (key, member), seconds in lags.members.items()
             },
             left_out=scene.left_out,
-            rebalances={
-                group.key: rebalances(
-                    scene.evidence, group, [row for row in rows["reads"] if row["client"] == group.key]
-                )
-                for group in groups
+            rebalances={group.key: rebalances(scene.evidence, group, of_group) for group, of_group in group_rows},
+            unowned={
+                group.key: ownerless_waits(scene.evidence, group, waits_of(group, of_group, stalls))
+                for group, of_group in group_rows
             },
             calms=calms,
+            recovery_definition=scene.evidence.recovery_definition,
             recoveries={
                 (criterion.fault, client): value for (criterion, client), value in calms.items() if criterion.is_default
             },

@@ -3,73 +3,93 @@
 A partition **changes hands** between the end of a tenure and the first delivery in the next one. Changes that overlap,
 or follow each other within a second, are one **rebalance**. It lasts from the first partition that was given up to
 the first delivery of the last partition. A partition that had the same owner before and after a rebalance was **kept**,
-also if the owner gave it up meanwhile, as in the eager protocol; the longest time that its records waited is its
+also if the owner gave it up meanwhile, as in the eager protocol; its longest wait is its
 silence.
 
-A delivery is **fresh** if the group has delivered no higher offset of the partition before. The time that a partition
-was **unowned** counts from the former owner's last delivery, or from the time at which the next fresh record was due if
-that is later, to the delivery of that record.
+A delivery is **fresh** if the group has delivered no higher offset of the partition before. A **wait** of a partition
+ends with a fresh delivery. It begins with the fresh delivery before, or with the acknowledgement of the delivered
+record if that is later (its intended time, if no acknowledgement is known): until then nothing waited. A stall of the
+reader (``obligations/stalls.py``) is a wait too, which covers records that were not delivered at all.
+
+A partition has a **delivering owner** while a member owns it and no fault has killed the member, stopped its process or
+kept it from polling. A wait is **ownerless** if the partition had no delivering owner at a moment of the wait, or began
+to belong to a member during the wait, also to the same member again. Ownerless waits count with their whole length, as
+a member that is cut off from its coordinator learns late that it has lost a partition::
+
+    delivery  revoked           assigned  delivery         delivery  SIGSTOP      SIGCONT  delivery
+       |---------|- - - - - - - - -|---------|                |---------|- - - - - - -|-------|
+       |------- ownerless wait --------------|                |------- ownerless wait --------|
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.deliveries import deliveries
-from aftershock.results.checks.findings.ownership import Place, Tenure, tenures
+from aftershock.results.checks.findings.ownership import Place, Tenure, group_of, tenures
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import Change, Rebalance
+from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
+from aftershock.results.evidence.phases import Interval
+from aftershock.results.measure.facts import Change, OwnerlessWait, Rebalance, Stall
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 JOINED_US = 1_000_000
-SILENCE_US_MIN = 50_000
-"""Shortest silence that is kept, because each record is due some time after the record before it."""
+WAIT_US_MIN = 50_000
+"""Shortest wait that is kept: every record waits for a fetch, which takes some milliseconds on a healthy cluster."""
 
 _LANE = ("run", "client", "worker", "topic", "partition", "lane", "since")
 _PLACE = ("run", "client", "topic", "partition")
 
 
 def reads(read: Tables, dims: Dims) -> DataFrame | None:
-    """Return each tenure's deliveries and each long silence of a partition; None without a group of several members.
+    """Return each tenure's deliveries and the waits of its partition; None without a group of several members.
 
     Columns are those of a lane, ``first_us last_us n`` of all its deliveries, ``fresh_us due_us fresh`` of its fresh
-    deliveries (the first, when it was due, their number), and ``silences``, an array of ``from_us to_us``.
+    deliveries (the first, when it was acknowledged, their number), and ``waits``, an array of ``from_us to_us``.
     """
     grouped = [
         (run, client.key) for run, scene in enumerate(dims.scenes) for client in scene.readers if client.members > 1
     ]
     if not grouped:
         return None
-    rows = deliveries(read, dims).join(F.broadcast(dims.table(grouped, "run int, client string")), ["run", "client"])
+    groups = F.broadcast(dims.table(grouped, "run int, client string"))
+    rows = deliveries(read, dims).join(groups, ["run", "client"])
+    record = ("run", "producer_id", "seq")
+    produced = read.outcomes.where("op = 'produce' and status = 'ok'")
+    of_groups = produced.join(groups.select("run").distinct(), "run", "left_semi")
+    acks = of_groups.groupBy(*record).agg(F.min("done_us").alias("acked_us"))
+    due_us = F.coalesce("acked_us", "intended_us")
     before = Window.partitionBy(*_PLACE).orderBy("at", "offset").rowsBetween(Window.unboundedPreceding, -1)
     higher = F.max("offset").over(before)
     fresh = F.coalesce(F.col("offset") > higher, F.lit(True))
     previous_us = F.max(F.when(F.col("fresh"), F.col("at"))).over(before)
-    marked = rows.withColumn("fresh", fresh).withColumn("previous_us", previous_us)
-    from_us = F.greatest(F.coalesce("previous_us", "intended_us"), F.coalesce("intended_us", "previous_us"))
-    silent = F.col("fresh") & (F.col("at") - from_us >= SILENCE_US_MIN)
-    silence = F.when(silent, F.struct(from_us.alias("from_us"), F.col("at").alias("to_us")))
-    first = F.min(F.when(F.col("fresh"), F.struct("at", "intended_us")))
+    with_acks = rows.join(acks, [*record], "left").withColumn("due_us", due_us)
+    marked = with_acks.withColumn("fresh", fresh).withColumn("previous_us", previous_us)
+    from_us = F.greatest("previous_us", "due_us")
+    waited = F.col("fresh") & (F.col("at") - from_us >= WAIT_US_MIN)
+    wait = F.when(waited, F.struct(from_us.alias("from_us"), F.col("at").alias("to_us")))
+    first = F.min(F.when(F.col("fresh"), F.struct("at", "due_us")))
     return marked.groupBy(*_LANE).agg(
         F.min("at").alias("first_us"),
         F.max("at").alias("last_us"),
         F.count("*").alias("n"),
         first["at"].alias("fresh_us"),
-        first["intended_us"].alias("due_us"),
+        first["due_us"].alias("due_us"),
         F.count(F.when(F.col("fresh"), True)).alias("fresh"),
-        F.collect_list(silence).alias("silences"),
+        F.collect_list(wait).alias("waits"),
     )
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Deliveries of a member in one tenure; ``due_us`` is when the first fresh record was due."""
+    """Deliveries of a member in one tenure; ``due_us`` is when the first fresh record was acknowledged."""
 
     first_us: int | None = None
     last_us: int | None = None
@@ -79,20 +99,88 @@ class Reading:
     fresh: int = 0
 
 
-def rebalances(evidence: Evidence, client: Client, rows: Iterable[Mapping[str, Any]]) -> tuple[Rebalance, ...]:
+def waits_of(
+    client: Client, rows: Iterable[Mapping[str, Any]], stalls: Iterable[Stall] = ()
+) -> dict[Place, list[Interval]]:
+    """Return the waits of each partition from a client's rows of ``reads``, and from stalls of its partitions."""
+    waits: dict[Place, list[Interval]] = {}
+    for row in rows:
+        spans = waits.setdefault((row["topic"], row["partition"]), [])
+        spans += [(wait["from_us"], wait["to_us"]) for wait in row["waits"]]
+    for stall in stalls:
+        if (stall.side, stall.client) == ("consume", client.key) and stall.partition is not None:
+            place = (stall.topic or client.consumes_from[0], stall.partition)
+            waits.setdefault(place, []).append((stall.start_us, stall.end_us))
+    return waits
+
+
+def ownerless_waits(
+    evidence: Evidence, client: Client, waits: Mapping[Place, Sequence[Interval]]
+) -> tuple[OwnerlessWait, ...]:
+    """Return the waits in which the partitions of a group had no delivering owner, in order of their start.
+
+    What waited before the first assignment of a partition waited for the group to start, and is left out. If several
+    clients share the group, so is a wait in which a member of another client owned the partition.
+    """
+    group, owned = group_of(evidence, client), _by_place(evidence, client)
+    mates = [mate for mate in evidence.clients if mate != client and group and group_of(evidence, mate) == group]
+    of_mates = [_by_place(evidence, mate) for mate in mates]
+    idle = worker_outages(evidence, KILLED, FROZEN, POLLING_STOPPED, besides="churn")
+    result = []
+    for place, tenures_ in owned.items():
+        lacks = [*_without_delivering_owner(tenures_, idle), *((t.start_us, t.start_us) for t in tenures_[1:])]
+        foreign = [tenure for by_place in of_mates for tenure in by_place.get(place, ())]
+        for from_us, to_us in waits.get(place, ()):
+            if from_us < tenures_[0].start_us or any(t.start_us < to_us and t.end_us > from_us for t in foreign):
+                continue
+            starts = [start for start, end in lacks if start <= to_us and end >= from_us]
+            if starts:
+                result.append(OwnerlessWait(place, from_us, to_us, max(from_us, int(min(starts)))))
+    return tuple(sorted(result, key=lambda wait: (wait.start_us, wait.place)))
+
+
+def _by_place(evidence: Evidence, client: Client) -> dict[Place, list[Tenure]]:
+    result: dict[Place, list[Tenure]] = {}
+    for tenure in tenures(evidence, client):
+        result.setdefault(tenure.place, []).append(tenure)
+    return result
+
+
+def _without_delivering_owner(
+    owners: Sequence[Tenure], idle: Mapping[str, Sequence[Interval]]
+) -> Iterator[tuple[float, float]]:
+    """Yield the times after the first tenure in which no member owned the partition and could deliver from it."""
+    delivering: list[tuple[float, float]] = []
+    for tenure in owners:
+        start_us: float = tenure.start_us
+        for from_us, to_us in idle.get(tenure.worker, ()):
+            if to_us > start_us and from_us < tenure.end_us:
+                delivering.append((start_us, max(from_us, start_us)))
+                start_us = to_us
+        delivering.append((start_us, tenure.end_us))
+    covered_us: float = owners[0].start_us
+    for start_us, end_us in sorted(delivering):
+        if start_us >= end_us:
+            continue
+        if start_us > covered_us:
+            yield covered_us, start_us
+        covered_us = max(covered_us, end_us)
+    if covered_us < inf:
+        yield covered_us, inf
+
+
+def rebalances(evidence: Evidence, client: Client, rows: Sequence[Mapping[str, Any]]) -> tuple[Rebalance, ...]:
     """Return a group's rebalances, in order of time; ``rows`` are the client's rows of ``reads``."""
     by_owner: dict[tuple[str, Place], list[Mapping[str, Any]]] = {}
-    silences: dict[Place, list[tuple[int, int]]] = {}
     for row in rows:
-        place = row["topic"], row["partition"]
-        by_owner.setdefault((row["worker"], place), []).append(row)
-        silences.setdefault(place, []).extend((silence["from_us"], silence["to_us"]) for silence in row["silences"])
+        by_owner.setdefault((row["worker"], (row["topic"], row["partition"])), []).append(row)
     by_place: dict[Place, list[tuple[Tenure, Reading]]] = {}
+    waits = waits_of(client, rows)
     for tenure in tenures(evidence, client):
         lanes = [row for row in by_owner.get((tenure.worker, tenure.place), ()) if _within(row["since"], tenure)]
         by_place.setdefault(tenure.place, []).append((tenure, _summed(lanes)))
     changes = sorted(_changes(by_place), key=lambda change: change.freed_us)
-    return tuple(_rebalance(group, by_place, silences) for group in _joined(changes))
+    return tuple(_rebalance(group, by_place, waits) for group in _joined(changes))
 
 
 def _within(at_us: int | None, tenure: Tenure) -> bool:
@@ -143,7 +231,7 @@ def _joined(changes: Sequence[Change]) -> Iterator[list[Change]]:
 def _rebalance(
     changes: Sequence[Change],
     by_place: Mapping[Place, Sequence[tuple[Tenure, Reading]]],
-    silences: Mapping[Place, Sequence[tuple[int, int]]],
+    waits: Mapping[Place, Sequence[Interval]],
 ) -> Rebalance:
     start_us, end_us = min(change.freed_us for change in changes), max(change.read_us for change in changes)
     kept_us, owned = None, dict[str, int]()
@@ -155,7 +243,7 @@ def _rebalance(
         owner = owners[after][0].worker
         owned[owner] = owned.get(owner, 0) + 1
         if before >= 0 and owners[before][0].worker == owner:
-            longest = [to - since for since, to in silences.get(place, ()) if since < end_us and to > start_us]
+            longest = [to - since for since, to in waits.get(place, ()) if since < end_us and to > start_us]
             kept_us = max([kept_us or 0, *longest])
     moved = tuple(change for change in changes if change.former != change.owner)
     skew = max(owned.values(), default=0) - min(owned.values(), default=0)

@@ -1,129 +1,239 @@
-"""Gaps between successes and time to recovery, both exact, from every record.
+"""Time until a client is normal again after a fault, by definition 2 of recovery: the calm that lasts.
 
 ::
 
-      injection         first 2 s in which every record succeeds and p95 <= 2 x steady
-        |  x  x x  x  xx |. . . . . . . . .|
-        |----recovery--->|
+      inject                  heal                                              next inject, or end of the load
+        | x x x x x . . . . . . | . . . . . . . . x x x x x x . . . . . . . x . . . . . . . . . . . . |
+        |         |-- first calm ---------------|           |-- lasting calm -------------------------|
+        |-------------------- recovered_us ---------------->|
 
-A gap between successes is clipped to its window, whose ends are taken as successes. A calm period starts at a
-record's intended time and ends before the load does. Gaps are measured between successes or, in large runs, between the
-first and the last success of slots of a millisecond, because sorting 40 million records is too slow; a gap of a
-millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``).
+A record (``x``) is **slow** if it failed, or took longer than the limit, ``factor`` times the client's own quantile in
+``steady``. A **period** has the length of the criterion (2 s) and is calm if none of its records failed and at most a
+share of 1 - q (5 %) is slow. A record belongs to the period in which it was due, but a calm begins only when the slow
+records that were due before it have ended: acknowledged, failed, or at their deadline. docs/SLO.md has the definition
+step by step.
+
+Choices, made before the figures of any run were looked at:
+
+* The time from the inject is cut into slots of a twentieth of a period (``SLOTS``), because 1 in 20 is the share of
+  slow records that a p95 allows: a client that stands still for one slot more than the limit is still calm. Counts by
+  slot decide everything, so one pass over the records suffices, however many there are.
+* A quantile in ``steady`` counts as 50 ms (``STEADY_US_MIN``) if it is below. The harness can't attribute shorter
+  delays to a client (its timers find a stalled process from 50 ms on), and with the default factor of 2 the limit is
+  then 100 ms, Kafka's first ``retry.backoff.ms``. Clients that differ below that in ``steady`` are judged by the same
+  limit. The floor does not depend on the other clients of a run, so that one slow client does not excuse the others.
+* A calm lasts at least one period, as in definition 1. A shorter one before the next fault is not observed.
+* Faults that follow each other within a period are one event, since no calm fits between them.
+* A record is judged as it stood at the end of its span: what the next fault does to it is that fault's matter.
+
+Runs recorded before definition 2 are judged by definition 1 (``first_calm.py``).
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
-from aftershock.results.measure.samples import client, ok, slot_of, with_segment
-from aftershock.results.measure.tables import KINDS, Dims
+from aftershock.results.measure.answers import Distributions, Search, searches, slow_allowed
+from aftershock.results.measure.facts import Recovered, RecoveryCriterion
+from aftershock.results.measure.first_calm import first_calms
+from aftershock.results.measure.samples import client, ok, slot_of
+from aftershock.results.measure.tables import Dims, Longs, Mask, longs, parted
 
-GAP_SLOT_US = 1_000
-PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
-LOOKS = (
-    "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
-    "at_us bigint, look_us bigint, until_us bigint, slot bigint"
-)
-_LANE, _ENDS = ("run", "client_hash", "segment"), ("first_us", "last_us")
-_CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
-_LOOK = (*_CALM, "look_us")
+SLOTS = 20
+LIMITS = "run int, number int, client string, limit_us bigint, slot_us bigint, killed array<bigint>, back array<bigint>"
+_NEVER_US = 1 << 62
 
 
-def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
-    """Return the first and last success by client, segment and time slot; without ``slot_us``, every success."""
-    rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
-    named = rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
-    if slot_us is None:
-        return named.select(*_LANE, *[F.col("done_us").alias(name) for name in _ENDS], F.lit(1).alias("n"))
-    slots = named.groupBy(*_LANE, F.expr(f"done_us div {slot_us}").alias("slot"))
-    first, last = _ENDS
-    return slots.agg(F.min("done_us").alias(first), F.max("done_us").alias(last), F.count("*").alias("n")).drop("slot")
+def recoveries(
+    samples: DataFrame,
+    dims: Dims,
+    criteria: Sequence[Sequence[RecoveryCriterion]],
+    spread: Sequence[Distributions],
+) -> list[dict[tuple[RecoveryCriterion, str], Recovered]]:
+    """Return the recoveries of each run, by criterion and client, each by the definition of its run."""
+    by_definition: dict[int, list[Search]] = defaultdict(list)
+    for search in searches(dims.scenes, criteria, spread):
+        by_definition[dims.evidences[search.run].recovery_definition].append(search)
+    results: list[dict[tuple[RecoveryCriterion, str], Recovered]] = [{} for _ in dims.scenes]
+    found = first_calms(samples, dims, by_definition[1]) | lasting_calms(samples, dims, by_definition[2])
+    for search, result in found.items():
+        results[search.run][search.criterion, search.client] = result
+    return results
 
 
-def success_stretches(slots: DataFrame) -> DataFrame:
-    """Return ``first_us last_us n gap_us`` (first and last success, number, longest gap) by client and segment."""
-    # sorting by one hash is faster than by three columns
-    joined = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
-    return joined.withColumn("kind", F.lit(KINDS.index("gap")))
+def lasting_calms(samples: DataFrame, dims: Dims, found: Sequence[Search]) -> dict[Search, Recovered]:
+    """Return the recoveries by definition 2, from one Spark job; a search without records in its span has none."""
+    if not found:
+        return {}
+    limits = list(dict.fromkeys((search.run, search.client, search.limit_us, _slot_us(search)) for search in found))
+    rows = [
+        (run, number, client_key, *limit, *dims.scenes[run].killed_us(client_key))
+        for number, (run, client_key, *limit) in enumerate(limits)
+    ]
+    counted = parted(slow_slots(samples, dims.table(rows, LIMITS), dims).toArrow(), "number", len(limits))
+    slots = {
+        limit: Slots(*[longs(part[field.name]) for field in fields(Slots)])
+        for limit, part in zip(limits, (part.sort_by([("span", "ascending")]) for part in counted), strict=True)
+    }
+    results = {}
+    for search in found:
+        cuts = dims.scenes[search.run].recovery_spans.cuts
+        result = recovered(search, slots[search.run, search.client, search.limit_us, _slot_us(search)], cuts)
+        if result:
+            results[search] = result
+    return results
 
 
-def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Merge rows ``first_us last_us n`` into one row per group ``by``, and add the longest gap between successes."""
-    inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
-    between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
+def slow_slots(samples: DataFrame, limits: DataFrame, dims: Dims) -> DataFrame:
+    """Count records by row of ``limits`` (``LIMITS``), span between two injects, and slot of the span.
+
+    ``failed`` and ``slow`` are judged as of the end of the span, and ``slow_end_us`` is the latest end of a slow record
+    until then. ``carried_us`` is the latest end of the records that were outstanding at the end of the span, and then
+    failed or were slow. Of the span before the first inject, only such records are counted, in slot 0.
+    """
+    produced = samples.where("op = 'produce'").withColumn("client", client())
+    columns = produced.select("run", "client", "intended_us", "done_us", "deadline_us", ok().alias("ok"))
+    spans = dims.recovery_spans.withColumnRenamed("run", "span_run")
+    within = (F.col("intended_us") >= F.col("start_us")) & (F.col("intended_us") < F.col("until_us"))
+    same_second = (F.col("run") == F.col("span_run")) & (slot_of("intended_us") == F.col("second"))
+    of_spans = columns.join(F.broadcast(spans), same_second & within).drop("span_run", "second")
+    rows = of_spans.join(F.broadcast(limits), ["run", "client"]).withColumn("end_us", _end_us())
+    took_us, is_open = F.col("end_us") - F.col("intended_us"), F.col("end_us") >= F.col("until_us")
+    known_end_us, limit_us = F.least("end_us", "until_us"), F.col("limit_us")
+    failed = ~F.col("ok") & ~is_open
+    slow = failed | (known_end_us - F.col("intended_us") > limit_us)
+    carried = is_open & (~F.col("ok") | (took_us > limit_us))
+    slot = F.when(F.col("before"), F.lit(0)).otherwise(F.expr("(intended_us - start_us) div slot_us"))
     return (
-        stretches.withColumn("gap_us", F.greatest(inner, F.coalesce(between, inner)))
-        .groupBy(*by)
+        rows.where(~F.col("before") | carried)
+        .groupBy("run", "number", "span", slot.alias("slot"))
         .agg(
-            F.min("first_us").alias("first_us"),
-            F.max("last_us").alias("last_us"),
-            F.sum("n").alias("n"),
-            F.max("gap_us").alias("gap_us"),
+            F.count("*").alias("n"),
+            F.count(F.when(failed, True)).alias("failed"),
+            F.count(F.when(slow, True)).alias("slow"),
+            F.max(F.when(slow, known_end_us)).alias("slow_end_us"),
+            F.max(F.when(carried, F.col("end_us"))).alias("carried_us"),
         )
     )
 
 
-def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
-    """Count records, ``failed`` and ``slow`` records, by row of ``paces``, segment and slot of the intended time.
+def _end_us() -> Column:
+    """Return when a record ended: acknowledged or failed, or at its deadline or the death of its process."""
+    # nobody waits for a record whose process was killed, and its deadline may be minutes later
+    outages = F.filter(F.arrays_zip("killed", "back"), lambda outage: outage["back"] >= F.col("intended_us"))
+    died_us = F.greatest(F.get(outages, F.lit(0))["killed"], F.col("intended_us"))
+    given_up_us = F.least("deadline_us", F.when(F.size(outages) > 0, died_us))
+    return F.coalesce("done_us", given_up_us, F.lit(_NEVER_US))
 
-    A row of the table ``paces`` (``PACES``) has a client, an end time, and the latency above which a record is slow.
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """Rows of ``slow_slots`` for one client and limit, in order of spans; 0 stands for no time."""
+
+    span: Longs
+    slot: Longs
+    n: Longs
+    failed: Longs
+    slow: Longs
+    slow_end_us: Longs
+    carried_us: Longs
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Counts by slot of one search, without gaps: the start of each slot, and the latest end of its slow records."""
+
+    search: Search
+    start_us: Longs
+    n: Longs
+    failed: Longs
+    slow: Longs
+    slow_end_us: Longs
+
+    def calm(self, length: int) -> Mask:
+        """Return, for each run of ``length`` consecutive slots, whether it is calm."""
+        n, failed, slow = (_sums(counts, length) for counts in (self.n, self.failed, self.slow))
+        calm: Mask = (failed == 0) & (slow <= slow_allowed(self.search.q, n))
+        return calm
+
+    def lasting(self, slots: int, carried_us: int) -> int | None:
+        """Return when the slow records before the lasting calm of the first ``slots`` slots had ended, if it is calm.
+
+        The calm begins with a slot that has records and is calm, and every period that begins then or later is calm.
+        """
+        periods = slots - SLOTS + 1
+        if periods < 1:
+            return None
+        lasts = np.logical_and.accumulate(self.calm(SLOTS)[:periods][::-1])[::-1]
+        begins = np.flatnonzero(lasts & self.calm(1)[:periods] & (self.n[:periods] > 0))
+        if not len(begins):
+            return None
+        slow_end_us = int(self.slow_end_us[: begins[0]].max(initial=0))
+        return max(self.search.at_us, slow_end_us, min(carried_us, self.search.until_us))
+
+
+def recovered(search: Search, slots: Slots, cuts: Sequence[int]) -> Recovered | None:
+    """Return a client's recovery from a fault; None if no record was due in the span of the search.
+
+    ``cuts`` are the edges of the spans of the run: all injects, and the end of the load.
     """
-    slot = F.expr(f"intended_us div {slot_us}").alias("slot")
-    rows = with_segment(_paced(samples, paces), "intended_us", dims)
-    return rows.groupBy("run", "pace", "segment", slot).agg(*_counts())
-
-
-def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
-    """Return the time from ``at_us`` to the first calm period of ``for_us``, as ``run calm client recovered_us``.
-
-    A calm period may start at each record intended in an interval (``look_us`` to ``until_us``) of ``looks``, a table
-    with a row for each second of the interval and the ``for_us`` after it (``slot``), so that a record is compared with
-    few of hundreds of intervals. A period is calm if no record in it fails, at most a share of 1 - ``num / den`` of its
-    records is slow, and the period ends before the load.
-    """
-    intended, until = F.col("intended_us"), F.col("until_us")
-    rows = _paced(samples.withColumn("slot", slot_of("intended_us")), looks, "slot").where(
-        (intended >= F.col("look_us")) & (intended < until + for_us)
+    at_us, until_us, for_us = search.at_us, search.until_us, search.criterion.for_us
+    own = range(cuts.index(at_us), cuts.index(until_us))
+    counts = _counts(search, slots, [cuts[span : span + 2] for span in own], own.start)
+    total = int(counts.n.sum())
+    if not total:
+        return None
+    # records due before the last inject of the event that were outstanding then
+    earlier = slots.span < own.stop - 1
+    carried_us = int(slots.carried_us[earlier].max(initial=0))
+    end_us = counts.lasting(len(counts.n), carried_us)
+    recovered_us = None if end_us is None or end_us > until_us - for_us else end_us - at_us
+    observed_us = max(0, until_us - for_us - at_us)
+    if len(counts.n) >= SLOTS and not counts.n[-SLOTS:].any():
+        # the records end before the span does, so nobody knows whether the calm lasts
+        known = int(np.flatnonzero(counts.n)[-1]) + 1
+        known_end_us = counts.lasting(known, carried_us)
+        last_us = int(counts.start_us[known]) - for_us if known_end_us is None else known_end_us
+        recovered_us, observed_us = None, max(0, last_us - at_us)
+    calm = np.flatnonzero(counts.calm(SLOTS) & (_sums(counts.n, SLOTS) > 0))
+    first = int(calm[0]) if len(calm) else None
+    return Recovered(
+        n=total,
+        recovered_us=recovered_us,
+        observed_us=observed_us,
+        definition=2,
+        limit_us=search.limit_us,
+        heal_us=search.heal_us,
+        first_calm_us=None if first is None else int(counts.start_us[first]) - at_us,
+        slow_after=None if first is None else int(counts.slow[first:].sum()),
     )
-    # records that lie in all periods of a look are counted once
-    common = (intended >= until) & (intended < F.col("look_us") + for_us)
-    moment = F.when(common, until).otherwise(intended).alias("intended_us")
-    moments = rows.groupBy(*_LOOK, moment, (intended < until).alias("begins")).agg(*_counts())
-    # nearest-rank quantile <= limit: at least ceil(q n) records are within the limit
-    calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
-    calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
-    of_looks = F.broadcast(looks.drop("slot").distinct())
-    periods = _ahead(moments, for_us).join(of_looks, list(_LOOK)).where(calm)
-    return periods.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
 
 
-def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Return each moment at which a calm period may begin, and the counts of records in the next ``for_us``.
-
-    The count of a period is the difference of two running sums, because Spark would sum a sliding window again for each
-    row.
-    """
-    before, own, after = (
-        F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))
-        for turn, later_us in ((-1, 0), (0, 0), (1, for_us - 1))
-    )
-    turns = F.when(F.col("begins"), F.array(before, own, after)).otherwise(F.array(own))
-    exploded = moments.select("*", F.inline(turns))
-    upto = Window.partitionBy(*_LOOK).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
-    sums = {name: F.col("turn") * F.sum(F.when(F.col("turn") == 0, F.col(name))).over(upto) for name in _COUNTED}
-    periods = exploded.withColumns(sums).where("begins and turn <> 0")
-    return periods.groupBy(*_LOOK, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
+def _counts(search: Search, slots: Slots, spans: Sequence[Sequence[int]], first: int) -> _Counts:
+    """Return the counts of all slots of consecutive spans; the last slot of a span may be shorter than the others."""
+    slot_us = _slot_us(search)
+    starts = [np.arange(start, end, slot_us, dtype=np.int64) for start, end in spans]
+    offsets = np.cumsum([0, *map(len, starts)])
+    rows = slice(*np.searchsorted(slots.span, [first, first + len(spans)]).tolist())
+    at = offsets[slots.span[rows] - first] + slots.slot[rows]
+    columns = []
+    for name in ("n", "failed", "slow", "slow_end_us"):
+        column = np.zeros(offsets[-1], dtype=np.int64)
+        column[at] = getattr(slots, name)[rows]
+        columns.append(column)
+    return _Counts(search, np.concatenate(starts), *columns)
 
 
-def _paced(samples: DataFrame, paces: DataFrame, *slot: str) -> DataFrame:
-    """Join the produced records with the rows of ``paces`` of their client, and add flags ``failed`` and ``slow``."""
-    produced = samples.where("op = 'produce'").withColumn("client", client())
-    columns = produced.select("run", "client", *slot, "intended_us", "done_us", ok().alias("ok"))
-    paced = columns.join(F.broadcast(paces), ["run", "client", *slot]).where("intended_us < end_us")
-    fast = F.col("ok") & (F.col("done_us") - F.col("intended_us") <= F.col("limit_us"))
-    return paced.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
+def _sums(counts: Longs, length: int) -> Longs:
+    running = np.concatenate([[0], np.cumsum(counts)])
+    sums: Longs = running[length:] - running[:-length]
+    return sums
 
 
-def _counts() -> list[Column]:
-    return [F.count("*").alias("n"), *[F.count(F.when(F.col(flag), True)).alias(flag) for flag in ("failed", "slow")]]
+def _slot_us(search: Search) -> int:
+    """Return the length of a slot, rounded up, so that a period of ``SLOTS`` slots is not shorter than the calm."""
+    return -(-search.criterion.for_us // SLOTS)

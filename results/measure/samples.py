@@ -18,7 +18,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import with_unreached
+from aftershock.results.checks.findings.records import undeliverable, with_unreached
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.gate import acked, cleared
 from aftershock.results.measure.tables import SLOT_US, Dims
@@ -29,7 +29,7 @@ MISSING = "missing"  # status of a delivery that never happened
 _COLUMNS = (
     *("run", "op", "workload", "arm", "producer_id", "seq", "topic", "partition", "offset", "broker_id"),
     *("leader_epoch", "client_rack", "broker_rack", "intended_us", "sent_us", "done_us", "bytes", "status", "error"),
-    "attempts",
+    *("attempts", "deadline_us"),
 )
 
 
@@ -54,7 +54,9 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
     due = acked() & F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
     own = F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader")), F.lit(0))
-    delivered = records.withColumns({"due": F.coalesce(due, F.lit(False)), "delivery": own})
+    delivered = records.withColumn("delivery", own)
+    due = due & ~undeliverable(dims, F.col("delivery").isNull())
+    delivered = delivered.withColumn("due", F.coalesce(due, F.lit(False)))
     of_ledger = (
         with_unreached(delivered, dims, F.col("delivery").isNull())
         .withColumn("timed", F.col("due") & ~F.col("unreached"))
@@ -225,4 +227,4 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
         F.col("took_us").desc_nulls_first(), "intended_us", "producer_id", "seq"
     )
     ranked = after.withColumn("place", F.row_number().over(order)).where(F.col("place") <= SLOWEST_MAX)
-    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due", "timed")
+    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due", "timed", "deadline_us")

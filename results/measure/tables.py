@@ -180,6 +180,43 @@ class Scene:
     def end_us(self) -> int:
         return self.windows[RUN][-1][1] if self.windows.get(RUN) else 0
 
+    @cached_property
+    def injects_us(self) -> tuple[int, ...]:
+        """Times before the end of the load at which a fault was injected, by the plan or by hand, in order."""
+        windows = {phase.fault: phase.start_us for phase in self.evidence.phases if phase.fault}
+        intended = [line for line in self.evidence.journal if line["state"] == "intended"]
+        by_hand = {line["t_us"] for line in intended if line["fault"] not in windows}
+        return tuple(sorted(at_us for at_us in {*windows.values(), *by_hand} if at_us < self.end_us))
+
+    def until_us(self, inject_us: int, calm_us: int) -> int:
+        """Return when the event of an inject ends: at the next inject, or at the end of the load.
+
+        Faults that follow each other within ``calm_us`` are one event, because no calm fits between them.
+        """
+        before_us = inject_us
+        for at_us in self.injects_us:
+            if at_us - before_us >= calm_us:
+                return at_us
+            before_us = max(before_us, at_us)
+        return self.end_us
+
+    @cached_property
+    def recovery_spans(self) -> Segments:
+        """Spans between two injects; the first is the time before all injects, the last ends with the load."""
+        return Segments(tuple(sorted({-1, *self.injects_us, self.end_us})))
+
+    def heal_us(self, fault: str) -> int | None:
+        """Return the time from a fault's inject to the start of its heal; None if the fault does not last."""
+        lasts = any(step["id"] == fault and step.get("for_ms") is not None for step in self.evidence.steps)
+        inject_us, lines = self.inject_us(fault), self.evidence.journal if lasts else ()
+        began = [line["t_us"] for line in lines if (line["fault"], line["state"]) == (fault, "healing")]
+        return began[0] - inject_us if began and inject_us is not None else None
+
+    def killed_us(self, client: str) -> tuple[list[int], list[int]]:
+        """Return the starts and the ends of the times in which faults had killed the producers of a client."""
+        spans = client_outages(self.evidence, KILLED).get(("produce", client), ())
+        return [start for start, _ in spans], [end for _, end in spans]
+
     @property
     def readers(self) -> list[Client]:
         return [client for client in self.evidence.clients if client.consumes_from]
@@ -203,6 +240,7 @@ class Dims:
     left_out             ``run op workload arm segment earlier_us inside start_us``, suspect time before a segment
     excused              ``run op workload arm kind segment``, samples that do not measure the client
     ends                 ``run judged_from_us end_us``, of runs with phases
+    recovery_spans       ``run second span before start_us until_us``, the times between injects, by second
     ===================  ===================================================================================
     """
 
@@ -302,6 +340,18 @@ class Dims:
     def ends(self) -> DataFrame:
         rows = ((run, scene.judged_from_us, scene.end_us) for run, scene in self._runs() if scene.windows.get(RUN))
         return self.table(rows, "run int, judged_from_us bigint, end_us bigint")
+
+    @cached_property
+    def recovery_spans(self) -> DataFrame:
+        # span 0 is the time before the first inject
+        rows = (
+            (run, second, span, span == 0, start, end)
+            for run, scene in self._runs()
+            if scene.injects_us and scene.evidence.recovery_definition > 1
+            for second, span, start, end in scene.recovery_spans.slots()
+        )
+        names = "run int, second int, span int, before boolean"
+        return self.table(rows, f"{names}, start_us bigint, until_us bigint")
 
     def table(self, rows: Iterable[Row], schema: str) -> DataFrame:
         return small(self.spark, rows, schema)

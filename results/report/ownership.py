@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 
 from aftershock.results.checks.findings.ownership import Tenure, tenures
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.explain.rebalances import Rebalance, of_client
+from aftershock.results.explain.rebalances import Rebalance, longest_ownerless_us, of_client
 from aftershock.results.report.plots import Plot, faults_caption
 from aftershock.results.report.svg import (
     GREY,
@@ -34,9 +34,10 @@ def charts(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str,
     """Return a chart for each group of several members; ``labels`` maps clients to their names."""
     groups = [client for client in evidence.clients if client.consumes_from and client.members > 1]
     return [
-        _chart(evidence, client, owned, labels.get(client.key, client.key), of_client(analysis, client), number)
+        _chart(evidence, client, owned, labels.get(client.key, client.key), sentence, number)
         for number, client in enumerate(groups)
         if (owned := tenures(evidence, client))
+        and (sentence := reading(of_client(analysis, client), longest_ownerless_us(analysis, client)))
     ]
 
 
@@ -45,7 +46,7 @@ def _chart(
     client: Client,
     owned: Sequence[Tenure],
     label: str,
-    rebalances: Sequence[Rebalance],
+    sentence: str,
     number: int,
 ) -> Plot:
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
@@ -53,7 +54,7 @@ def _chart(
     shown = places[:LANES_MAX]
     height = {place: index for index, place in enumerate(shown)}
     members = {worker: index for index, worker in enumerate(client.workers("consume"))}
-    sentence, drawn = reading(rebalances), bands(evidence)
+    drawn = bands(evidence)
     with drawing(10.0, 1.3 + 0.19 * len(shown)) as figure:
         axis = figure.subplots()
         axis.set_xlim(0, max(end_us, 1) / 1e6)
@@ -90,16 +91,15 @@ def _draw(axis: Any, tenure: Tenure, lane: int, member: int, end_us: int) -> Non
         axis.plot([start_s], [lane], "|", color=GREY, markersize=8)
 
 
-def reading(rebalances: Sequence[Rebalance]) -> str:
-    """Return a sentence about a group's rebalances."""
-    if not rebalances:
-        return "The group did not rebalance."
-    longest_s = max(row["end_us"] - row["start_us"] for row in rebalances) / 1e6
-    waits = [change["unowned_us"] for row in rebalances for change in row["moved"] if change["unowned_us"] is not None]
+def reading(rebalances: Sequence[Rebalance], ownerless_us: int = 0) -> str:
+    """Return a sentence about a group's rebalances and its longest wait without a delivering owner."""
+    parts = ["The group did not rebalance"]
+    if rebalances:
+        longest_s = max(row["end_us"] - row["start_us"] for row in rebalances) / 1e6
+        parts = [f"{len(rebalances)} rebalances, the longest took {longest_s:.1f} s"]
     kept = [row["kept_us"] for row in rebalances if row["kept_us"] is not None]
     again = sum(change["again"] for row in rebalances for change in row["moved"])
-    parts = [f"{len(rebalances)} rebalances, the longest took {longest_s:.1f} s"]
-    parts += [f"a record waited up to {max(waits) / 1e6:.1f} s for a new owner"] if waits else []
+    parts += [f"a record waited up to {ownerless_us / 1e6:.1f} s without a delivering owner"] if ownerless_us else []
     parts += [f"partitions that kept their owner stood still for up to {max(kept) / 1e6:.1f} s"] if kept else []
     parts += [f"{again} records were delivered again"] if again else []
     return "; ".join(parts) + "."

@@ -68,6 +68,10 @@ def _most_urgent(checks: Sequence[Check]) -> Sequence[Check]:
     return checks if len(checks) <= CHECKS_MAX else text.by_urgency(checks)[:CHECKS_MAX]
 
 
+def _recovery_us(row: Mapping[str, Any]) -> float:
+    return math.inf if row["recovered_us"] is None else float(row["recovered_us"])
+
+
 def write_report(run_dir: Path) -> Path:
     """Write the report of a judged run and return its path. Raises EvidenceError if the run was not judged."""
     evidence = read(run_dir, {}, trusted_in(run_dir))
@@ -91,7 +95,7 @@ def write_report(run_dir: Path) -> Path:
     steps = sorted(evidence.steps, key=lambda step: len(evidence.steps) > ROWS_MAX and step["id"] not in unproven)
     slowest = [(fault_id, rows) for fault_id, rows in recoveries.items() if rows]
     if len(slowest) > ROWS_MAX:
-        slowest.sort(key=lambda pair: -max(row["recovered_us"] or math.inf for row in pair[1].values()))
+        slowest.sort(key=lambda pair: -max(_recovery_us(row) for row in pair[1].values()))
     story = build_story(evidence, verdict, analysis, CHAPTERS_MAX)
     integrity = [check for check in verdict.checks if check.kind == "integrity" or check.samples]
     definitions, flows = tables.latency_definitions(analysis, labels), analysis.get("racks", ())
@@ -120,6 +124,13 @@ def write_report(run_dir: Path) -> Path:
         colours=colours(evidence),
         lanes=[(", ".join(clients), spans) for spans, clients in obligations.items()],
         recoveries=slowest,
+        lasting=analysis.get("recovery_definition", 1) > 1,
+        not_before_heal=[
+            f"{client} after {fault}"
+            for fault, rows in slowest
+            for client, row in rows.items()
+            if row.get("before_heal") is False
+        ],
         counters=tables.counters(evidence.events, labels),
         producers={number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
         story=story,

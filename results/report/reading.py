@@ -70,7 +70,10 @@ def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: 
     rows = [row for row in analysis["recoveries"] if (row["client"], row["fault"]) == (client, fault)]
     if metric == "produce.latency" and rows:  # recovery is measured for producers only
         after_us = rows[0]["recovered_us"]
-        recovers = "does not recover" if after_us is None else f"recovers {after_us / 1e6:.3g} s after inject"
+        lasting = rows[0].get("definition", 1) > 1
+        again = "is normal again" if lasting else "recovers"
+        never = "is not normal again before the next fault" if lasting else "does not recover"
+        recovers = never if after_us is None else f"{again} {after_us / 1e6:.3g} s after inject"
         recovery = f", and the client {recovers}"
     return f"p99 of {labels[client]} is {ratio:.3g} x its value in steady during {fault}{recovery}.{failures}"
 

@@ -1,8 +1,8 @@
 """The verdict in three text formats (terminal summary, JUnit XML, and GitHub workflow commands).
 
 The terminal summary has the verdict's sentence first, then the problems, a short table, and at the end the findings,
-which are violated SLOs that are only reported. The summary has at most 80 columns and no colours, so that the text can
-be piped.
+which are violated SLOs that are only reported, and what checks that passed found. The summary has at most 80 columns
+and no colours, so that the text can be piped.
 
 In JUnit XML (``junit.xml``) each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
 ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate=report`` is never a
@@ -17,6 +17,7 @@ because GitHub shows ten annotations of each level per step. Values in workflow 
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
@@ -63,6 +64,7 @@ def summary(verdict: Verdict) -> str:
         )
     )
     blocks += map(_finding, watched)
+    blocks += [_finding(replace(check, why=check.finding, next=None)) for check in verdict.checks if _is_noted(check)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -91,6 +93,11 @@ def _attention(check: Check) -> str:
 
 def _is_finding(check: Check) -> bool:
     return not check.gate and check.status is Status.FAIL
+
+
+def _is_noted(check: Check) -> bool:
+    """Return True for a check that passed and has a finding all the same."""
+    return bool(check.finding) and check.status is Status.PASS
 
 
 def _finding(check: Check) -> str:

@@ -20,8 +20,8 @@ Source: TypeAlias = Literal[
 ]
 """Measurement that a metric reads: latency from the intended time or (service) from the send, the longest gap between
 successes, stalls, the lag (records, or age of the oldest record) at the end of each second, or the rebalances of a
-group (their number, their longest duration, the longest wait for a new owner, the longest silence of a partition that
-kept its owner, and the largest difference between the members' numbers of partitions)."""
+group (their number, their longest duration, the longest wait without a delivering owner, the longest silence of a
+partition that kept its owner, and the largest difference between the members' numbers of partitions)."""
 OF_GROUPS: frozenset[Source] = frozenset({"rebalances", "duration", "unowned", "stopped", "skew"})
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -198,7 +198,7 @@ def rebalances_sentence(selection: Selection, reading: Reading) -> str:
     what = {
         "rebalances": f"the number of the group's rebalances was {value}",
         "duration": f"the longest rebalance took {float(value) / 1e6:.3f} s",
-        "unowned": f"records waited for a new owner of their partition for at most {float(value) / 1e6:.3f} s",
+        "unowned": f"records of a partition without a delivering owner waited for at most {float(value) / 1e6:.3f} s",
         "stopped": f"a partition that kept its owner stood still for at most {float(value) / 1e6:.3f} s",
         "skew": f"a member had up to {value} partitions more than another",
     }

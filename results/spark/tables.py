@@ -47,6 +47,7 @@ _TYPES = {
     "string": (StringType(), pa.string()),
     "boolean": (BooleanType(), pa.bool_()),
     "array<string>": (ArrayType(StringType()), pa.list_(pa.string())),
+    "array<bigint>": (ArrayType(LongType()), pa.list_(pa.int64())),
 }
 
 

@@ -27,7 +27,7 @@ from aftershock.results.report.svg import LINES, drawing, legend, plain, rendere
 from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, NONE, bouts
-from aftershock.results.trials.part import Floats, Part, mean, quantile, ratio, steady_slices
+from aftershock.results.trials.part import Floats, Part, mean, median, quantile, ratio, steady_slices
 from aftershock.results.trials.statement import Estimate, Measured, Plot
 
 IDLE, SHARE = ("idle-1", "idle-2", "idle-3"), ("share-1", "share-2", "share-3")
@@ -256,7 +256,7 @@ def _over_load(parts: Parts) -> tuple[Plot, ...]:
 
 def _idle(runs: Sequence[Part]) -> Plot:
     plain_ms, transactional_ms = (_pooled(runs, client) for client in (PLAIN, TRANSACTIONAL))
-    medians = [f"{_LABELS[name]} {quantile(took, 0.5):.2f} ms" for name, took in plain_ms.items() if len(took)]
+    medians = [f"{_LABELS[name]} {median(took):.2f} ms" for name, took in plain_ms.items() if len(took)]
     sentence = f"Median latency of plain commits: {', '.join(medians)}. Transactional commits never linger."
     title = "Commit latency by the coordinator's linger, at the lowest load"
     panels = {"commits": plain_ms, "transactional commits (control)": transactional_ms}

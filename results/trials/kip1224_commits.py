@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, steady_slices
+from aftershock.results.trials.part import Floats, Part, Slice, mean, median, quantile, steady_slices
 from aftershock.results.trials.statement import Measured
 
 LINGER, SHARE_LINGER = "group.coordinator.append.linger.ms", "share.coordinator.append.linger.ms"
@@ -71,7 +71,7 @@ def latencies_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, l
 def medians_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, list[float]]:
     """Map each linger setting to the median commit latency of each slice of time, NaN for a slice without commits."""
     latencies = latencies_ms(part, client, spans)
-    return {name: [quantile(values, 0.5) for values in by_slice] for name, by_slice in latencies.items()}
+    return {name: [median(values) for values in by_slice] for name, by_slice in latencies.items()}
 
 
 def commits_per_flush(part: Part) -> dict[str, float]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
 from aftershock.results.trials.claim import Parts, integrity, on_part, on_parts, register
-from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, slices
+from aftershock.results.trials.part import Floats, Part, Slice, mean, median, quantile, slices
 from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 RACK = "b"
@@ -46,10 +46,10 @@ class Received:
     intended_us: NDArray[np.int64]
     done_us: NDArray[np.int64]
 
-    def quantile_us(self, q: float, span: Slice) -> float:
-        """Return a quantile of the time from intended to delivered, for records whose intended time is in ``span``."""
+    def delays_us(self, span: Slice) -> Floats:
+        """Return the times from intended to delivered of the records whose intended time is in ``span``."""
         in_span = (self.intended_us >= span.start_us) & (self.intended_us < span.end_us)
-        return quantile((self.done_us - self.intended_us)[in_span].astype(float), q)
+        return (self.done_us - self.intended_us)[in_span].astype(float)
 
     def where(self, mask: NDArray[np.bool_]) -> "Received":
         return Received(self.partition[mask], self.broker_id[mask], self.intended_us[mask], self.done_us[mask])
@@ -109,7 +109,7 @@ def staleness(part: Part) -> Measured:
     medians: list[Floats] = []
     for arm in ("closest", "leader"):
         records = received(part, f"reads/{arm}")
-        medians.append(np.array([records.quantile_us(0.5, span) / 1e3 for span in spans(part)]))
+        medians.append(np.array([median(records.delays_us(span)) / 1e3 for span in spans(part)]))
     closest, leader = medians
     figure = mean(list(closest - leader), "ms")
     return Measured(
@@ -154,7 +154,7 @@ def lag_latency(part: Part) -> Measured:
     """Report the p99 delivery latency while a replica lagged, of arm ``closest`` and, to compare, arm ``leader``."""
     lags = [Slice(lag["start_us"], lag["end_us"]) for lag in part.proven("lag")]
     ours, theirs = (
-        mean([records.quantile_us(0.99, span) / 1e6 for span in lags], "s")
+        mean([quantile(records.delays_us(span), 0.99) / 1e6 for span in lags], "s")
         for records in (received(part, "reads/closest"), received(part, "reads/leader"))
     )
     return Measured(ours, f"{theirs.value or 0:.2f} s for the consumer that reads from the leader, by lag")
@@ -309,7 +309,7 @@ def _traffic(parts: Parts) -> Plot:
                 shares = np.linspace(0, 100, len(took_ms) + 1)[1:]
                 axis.plot(took_ms, shares, color=colour, linestyle=dash, linewidth=1.5, label=f"arm {arm}")
                 if len(took_ms):
-                    texts.append(f"{arm} at {_STALENESS[name]}: median {quantile(took_ms, 0.5):.1f} ms")
+                    texts.append(f"{arm} at {_STALENESS[name]}: median {median(took_ms):.1f} ms")
             axis.set_xscale("log")
             axis.set_ylim(0, 101)
             axis.xaxis.set_major_formatter("{x:,.10g}")

@@ -40,7 +40,7 @@ from aftershock.results.trials.kip794_placement import (
     shares,
     spans,
 )
-from aftershock.results.trials.part import Floats, Part, Slice, bootstrap, mean, quantile, slope
+from aftershock.results.trials.part import Floats, Part, Slice, bootstrap, mean, median, quantile, slope
 from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 TEXT, SHIPPED, FOREIGN, RACK = "text", "shipped", "foreign", "rack"
@@ -103,7 +103,7 @@ def less_than(part: Part, ours: str, theirs: str, fault: str, confidence: float 
 def rising(part: Part) -> Measured:
     """Measure how much the median latency of records sent to the slow broker grows from slice to slice."""
     medians_ms = [
-        quantile(records.latency_us[records.partition == SLOW], 0.5) / 1e3
+        median(records.latency_us[records.partition == SLOW]) / 1e3
         for records in map(of(part, "sticky").within, spans(part, SERIES1))
     ]
     return Measured(slope(medians_ms, "ms a slice"))

@@ -38,7 +38,7 @@ from aftershock.results.compare.blocks import Block
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.trials.claim import Parts, on_part, on_parts, register
-from aftershock.results.trials.part import Part, onsets, ratio_of_blocks, worst_latencies
+from aftershock.results.trials.part import Part, median, onsets, ratio_of_blocks, worst_latencies
 from aftershock.results.trials.statement import UNITS_MIN, Estimate, Measured, Plot, unknown
 
 WORST = "produce.latency max in fault/move"
@@ -68,11 +68,12 @@ def worst(name: str) -> str:
 
 
 def medians(*sides: Blocks) -> str:
+    """Describe the clients' medians over blocks with a value; the ratio that they explain is one of pairs of blocks."""
     texts = []
     for blocks in sides:
-        values = sorted(block.value_us for block in blocks.values() if block.value_us is not None)
-        texts.append(f"{values[len(values) // 2] / 1e3:.0f} ms" if values else "no value")
-    return "medians " + " and ".join(texts)
+        values = np.array([block.value_us for block in blocks.values() if block.value_us is not None])
+        texts.append(f"{median(values) / 1e3:.0f} ms" if len(values) else "no value")
+    return f"medians {' and '.join(texts)} (the ratio is of pairs)"
 
 
 def compared(part: Part, ours: str, theirs: str, measure: str | None = None, confidence: float = 0.95) -> Measured:
@@ -285,7 +286,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
                 width = 1.8 if arm in (BOTH, NEITHER) else 1.0
                 axis.step(values_ms, shares, color=colour, linestyle=dash, linewidth=width, label=label, where="post")
                 if values_ms and arm in (BOTH, NEITHER):
-                    texts.append(f"{name}, {arm.partition('/')[2]}: median {values_ms[len(values_ms) // 2]:.0f} ms")
+                    texts.append(f"{name}, {arm.partition('/')[2]}: median {median(np.array(values_ms)):.0f} ms")
             axis.set_ylim(0, 101)
             axis.set_yticks([0, 50, 100])
             axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -17,7 +17,7 @@ from aftershock.results.durability import Loss, losses
 from aftershock.results.report.svg import LINES, drawing, plain, rendered
 from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.part import Part, mean
-from aftershock.results.trials.statement import Measured, Plot
+from aftershock.results.trials.statement import Estimate, Measured, Plot
 
 ELR, NO_ELR, KILLED, PRODUCTION = "elr", "no-elr", "killed", "production"
 _LABELS = {ELR: "power lost, with ELR", NO_ELR: "power lost, without ELR", KILLED: "killed, without ELR"}
@@ -38,7 +38,7 @@ def kept(part: Part) -> Measured:
     """Count the cuts after which an acknowledged record is gone."""
     found = of_cuts(part)
     hits = sum(loss.lost > 0 for loss in found)
-    figure = mean([float(loss.lost > 0) for loss in found], "of the cuts")
+    figure = Estimate(float(hits), None, None, len(found), "cuts with a loss")
     return Measured(figure, _summary(found), hits)
 
 

@@ -7,7 +7,11 @@ A rule is fixed before the run (``kip951.toml`` and its siblings). The word depe
     confirmed │     undecided     │ contradicted    contradicted│  confirmed │contradicted
 
 *Below* and *above* use the 95 % interval. *Within* uses the 90 % interval, which corresponds to two one-sided tests
-(TOST) at 0.05: it is the only rule that concludes "no difference". A *fact* is confirmed if no unit violates it.
+(TOST) at 0.05: it is the only rule that concludes "no difference". A *fact* is confirmed if no unit violates it; it is
+a count of units, so it has the exact bounds of a share (Clopper and Pearson 1934) and no interval of a mean. Where all
+units have the same value, Student's interval has no width and says nothing of other units: the value is then shown with
+the exact bound of the share of units that differ, and a word comes from the signs of the units (six equal signs have a
+probability of 1 in 32).
 
 No word comes from fewer than six independent units (a sign test of five can't be more significant than 1 in 16). A
 tenth of the registered units, at least one, may be missing for want of proof of their fault; a trial is not stopped
@@ -16,11 +20,11 @@ early. Everything else is *undecided*, with a reason that says what is missing.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from markupsafe import Markup
-from scipy.special import nctdtr, stdtrit
+from scipy.special import betaincinv, nctdtr, stdtrit
 
 from aftershock.results.compare.comparison import BLOCKS_MIN, Tested
 
@@ -40,7 +44,8 @@ class Estimate:
 
     ``n`` is the number of observations (such as blocks of the plan, slices of time or brokers), never of records.
     ``confidence`` is the confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided
-    tests (TOST) at 0.05. ``p`` is the p-value of a sign-flip test of the blocks, None without such a test.
+    tests (TOST) at 0.05. ``p`` is the p-value of a sign-flip test of the blocks, None without such a test. ``hits`` is
+    the number of units that violate a fact, None of other figures.
     """
 
     value: float | None
@@ -50,6 +55,12 @@ class Estimate:
     unit: str = ""
     confidence: float = 0.95
     p: float | None = None
+    hits: int | None = None
+
+    @property
+    def constant(self) -> bool:
+        """True if the interval has no width, because all units have the same value."""
+        return self.low is not None and self.high is not None and math.isclose(self.low, self.high, rel_tol=1e-12)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -111,20 +122,22 @@ class Rule:
         elif ours.n < least:
             text = f"{ours.n} {unit} of {n} registered are too few: a word needs {least}"
         elif self.kind == "fact":
-            if measured.violations is None:
+            hits = measured.violations
+            ours = replace(ours, low=None, high=None, hits=hits)
+            if hits is None:
                 text = "the number of violations is unknown"
-            elif measured.violations:
-                word, text = "contradicted", f"{measured.violations} violations in {ours.n} {unit}"
+            elif hits:
+                word, text = "contradicted", f"{hits} violations in {ours.n} {unit}{_of_units(hits, ours.n)}"
             else:
-                # Exact upper bound of the share of violations, which the rule of three approximates as 3 / n.
-                upper = 1 - ALPHA ** (1 / ours.n)
-                word, text = "confirmed", f"no violation in {ours.n} {unit}: less than {upper:.0%} with 95 % confidence"
+                word, text = "confirmed", f"no violation in {ours.n} {unit}{_of_units(hits, ours.n)}"
         elif ours.interval is None:
             text = "no confidence interval: a unit has no value, because records failed or nothing was measured"
         elif ours.confidence != self.confidence:
             raise ValueError(f"the rule `{self}` needs a {self.confidence:g} interval, got {ours.confidence:g}")
         else:
             word, text = self._position(*ours.interval)
+            if ours.constant:
+                text = text.replace("the whole confidence interval", f"the value of all {ours.n} {unit}")
         return Judged(ours, word, "; ".join(filter(None, (text, why))))
 
     def _position(self, low: float, high: float) -> tuple[Word, str]:
@@ -228,18 +241,66 @@ def unknown(unit: str = "") -> Estimate:
     return Estimate(None, None, None, 0, unit)
 
 
+def clopper_pearson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the exact two-sided interval of a share (Clopper and Pearson 1934)."""
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(hits, n - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
+    return low, high
+
+
+def share_bounds(hits: int, n: int, of: str = "") -> str:
+    """Describe the share of which ``hits`` of ``n`` were observed, by its exact bounds at 95 %; ``of`` says of what.
+
+    No hits, or hits only, have one bound, at 5 % (of none in n: ``1 - 0.05 ** (1 / n)``, about 3 / n); others have two.
+    """
+    if 0 < hits < n:
+        low, high = map(_percent, clopper_pearson(hits, n, 1 - ALPHA))
+        return f"{low} to {high}{of} (95 %, two-sided)"
+    end = _percent(ALPHA ** (1 / n) if hits else 1 - ALPHA ** (1 / n))
+    return f"{'at least' if hits else 'at most'} {end}{of} (95 %, one-sided)"
+
+
+def _percent(share: float) -> str:
+    digits = 0 if 0.01 <= share <= 0.99 else 1  # noqa: PLR2004 -- two digits
+    return f"{100 * share:.{digits}f} %"
+
+
+def _of_units(hits: int, n: int) -> str:
+    """Return the end of a sentence with the bounds of a share of units; nothing if the count is not one of units."""
+    return f": {share_bounds(hits, n, ' of them')}" if 0 <= hits <= n else ""
+
+
 def figure(ours: Estimate) -> str:
-    """Format an estimate, as in ``0.21 times, 0.17 to 0.26 (95 %), n = 40, p = 0.0005``."""
+    """Format an estimate, as in ``0.21 times, 0.17 to 0.26 (95 %), n = 40, p = 0.0005``.
+
+    The figure of a fact has its violations with exact bounds, as in ``0 cuts, 0 of 6 violate: at most 39 % (95 %,
+    one-sided)``. A value that all units have is not shown with an interval of no width, but with the bound of others.
+    """
     if ours.value is None:
         return f"no figure, n = {ours.n}"
     unit = f" {ours.unit}" if ours.unit else ""
     texts = [f"{_number(ours.value)}{unit}"]
+    if ours.hits is not None and ours.n:
+        bounds = f": {share_bounds(ours.hits, ours.n)}" if ours.hits <= ours.n else ""
+        return f"{texts[0]}, {ours.hits} of {ours.n} violate{bounds}"
+    if ours.constant:
+        return f"{texts[0]} in all n = {ours.n}, units that differ: {share_bounds(0, ours.n)}"
     if ours.interval:
-        texts.append(f"{' .. '.join(map(_number, ours.interval))} ({100 * ours.confidence:g} %)")
+        texts.append(f"{' .. '.join(_ends(*ours.interval))} ({100 * ours.confidence:g} %)")
     texts.append(f"n = {ours.n}")
     if ours.p is not None:
         texts.append(f"p = {ours.p:.2g}" if ours.p >= 0.0001 else "p < 0.0001")  # noqa: PLR2004
     return ", ".join(texts)
+
+
+def _ends(low: float, high: float) -> tuple[str, str]:
+    """Format the ends of an interval; ends that look alike with three digits get up to six."""
+    texts = _number(low), _number(high)
+    for digits in (4, 5, 6):
+        if texts[0] == texts[1]:
+            texts = f"{low:.{digits}g}", f"{high:.{digits}g}"
+    return texts
 
 
 def _number(value: float) -> str:

@@ -75,7 +75,7 @@ def tuned(home: Path) -> Iterator[tuple[str, float]]:
 
 def core(home: Path) -> Iterator[tuple[str, float]]:
     """The product's own jobs for latency, availability and what the gate tells."""
-    from aftershock.results.measure import latency, recovery
+    from aftershock.results.measure import gaps, latency
     from aftershock.results.measure.gate import blocks
     from aftershock.results.measure.measure import JOBS_AT_ONCE
     from aftershock.results.measure.names import with_names
@@ -90,7 +90,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
         yield from _timed("gate", lambda: gate.where("not clean").limit(1).collect())
         judged = samples(rows, small, gate, None)
         counted = latency.latencies(judged, small)
-        seen = recovery.success_stretches(recovery.successes(judged, small, recovery.GAP_SLOT_US))
+        seen = gaps.success_stretches(gaps.successes(judged, small, gaps.GAP_SLOT_US))
         with ThreadPoolExecutor(JOBS_AT_ONCE) as pool:  # as the product does
             both = [
                 pool.submit(lambda: _windows(with_names(counted.toArrow(), judged, small), small)),

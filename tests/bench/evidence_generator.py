@@ -61,7 +61,7 @@ class Step(NamedTuple):
 def generate(home: Path, outcomes: int) -> Path:
     """A run directory at ``home`` with about that many outcome rows: half of them produced, half consumed."""
     each = max(STEP, outcomes // (2 * PRODUCERS) // STEP * STEP)
-    made = _documents(clean_run(columns()))
+    made = _documents(clean_run(columns()), each)
     made.write(home)
     for stale in home.glob("outcomes/*.parquet"):
         stale.unlink()
@@ -74,10 +74,11 @@ def generate(home: Path, outcomes: int) -> Path:
     return home
 
 
-def _documents(made: Made) -> Made:
+def _documents(made: Made, each: int) -> Made:
     """The factory's, for our clients; its rows are not ours."""
     arms = {arm: {"client": "reference", "settings": {}, "client_rack": None} for arm in ARMS}
     produce, consume = (made.timeline["workloads"][0][side] for side in ("produce", "consume"))
+    produce["rate_per_s"] = each / LOAD_END_S
     made.timeline["workloads"] = [
         {"name": "orders", "produce": produce, "arms": arms},
         {"name": "reader", "consume": consume, "arms": {"all": arms[ARMS[0]]}},
@@ -211,7 +212,8 @@ DAY_STEADY_S, DAY_FIRST_S = 6, 16
 
 def generate_day(home: Path, hours: float, rate_per_s: int = 200, faults_per_h: int = 20, *slos: str) -> Path:
     """A run directory at ``home`` of a soak of ``hours``; by default 24 hours have 480 faults and 34.6 M outcomes."""
-    made, length_s = clean_run(columns()), DAY_FIRST_S + round(hours * 3600)
+    made, length_s = clean_run(columns(), rate=rate_per_s), DAY_FIRST_S + round(hours * 3600)
+    length_s += -length_s % DAY_PARTITIONS  # whole turns of the partitions, at any rate
     faults = []
     for number in range(round(hours * faults_per_h)):
         kind, for_s = DAY_FAULTS[number % len(DAY_FAULTS)]

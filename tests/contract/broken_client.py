@@ -61,6 +61,15 @@ def swaps(report: str, told: dict[str, Any]) -> None:
             say(report, **held)
 
 
+held: set[int] = set()
+
+
+def owned(report: str, told: dict[str, Any]) -> None:
+    """Report all partitions of the member as assigned, and not only those that it gains."""
+    (held.update if report == "assigned" else held.difference_update)(told["partitions"])
+    say(report, **(told | ({"partitions": sorted(held)} if report == "assigned" else {})))
+
+
 def noise(report: str, told: dict[str, Any]) -> None:
     sys.stdout.write("got one\n")
     say(report, **told)
@@ -89,6 +98,10 @@ SPOILT: dict[str, dict[str, Callable[[str, dict[str, Any]], None]]] = {
     "unassigned": {"assigned": lambda *_: None},
     "half-assigned": {"assigned": changed("partitions", lambda held: held[:2])},
     "silent-revocation": {"revoked": lambda *_: None},
+    "no-took": {
+        "committed": lambda report, told: say(report, **{name: told[name] for name in told if name != "took_us"})
+    },
+    "assigned-owned": {"assigned": owned, "revoked": owned},
     "commits-ahead": {"committed": changed("offsets", lambda held: {number: at + 5 for number, at in held.items()})},
 }
 
@@ -162,7 +175,10 @@ if __name__ == "__main__":
             "topics": [topic | {"positions": dict.fromkeys(topic["positions"] or (), 0)} for topic in told["topics"]]
         },
         "no-commit": {"settings": {"enable.auto.commit": False}},
+        "assigned-owned": {"settings": {"partition.assignment.strategy": "cooperative-sticky"}},
     }
+    if fault == "no-commit":
+        example.Commits.send = lambda _: None
     told |= spoilt.get(fault, {})
     config = {"bootstrap.servers": told["bootstrap"], "client.id": told["client_id"]}
     {"produce": example.produce, "consume": example.consume, "commit": commit}[told["op"]](told, config)

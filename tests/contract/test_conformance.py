@@ -57,6 +57,8 @@ PLANTED: list[tuple[str, Check, str]] = [
     ("silent-revocation", group.shares_the_partitions, "Send `revoked` before another member"),
     ("no-commit", group.takes_over_from_a_member_that_leaves, "before you give up partitions"),
     ("commits-ahead", group.commits_what_it_has_reported, "A commit covers only records"),
+    ("no-took", group.commits_what_it_has_reported, "`took_us`, the time from your request"),
+    ("assigned-owned", group.delivers_only_what_it_owns, "An assignment lists only the partitions"),
     ("stale", COMMITS, "They must reach Kafka in the order of `seq`"),
     ("eager", commit.acks_nothing_during_an_outage, "An acknowledgement comes from Kafka"),
     ("late", commit.keeps_deadlines, "exactly once"),

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -29,7 +29,7 @@ from aftershock.workloads.adapters.sending import (
     retry_until_result,
 )
 from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, Place, ProduceAssignment
-from aftershock.workloads.load.events import Clock, Events
+from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reported
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, Headers, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 
@@ -37,9 +37,12 @@ from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 class ConfluentClient:
     """Base class of librdkafka clients, with the callbacks for errors and for statistics."""
 
-    def __init__(self, events: Events) -> None:
-        self._events, self._traffic = events, Traffic()
+    def __init__(self, clock: Clock, events: Events) -> None:
+        self._events, self._traffic = events, Traffic(clock, events.emit)
         self._callbacks: dict[str, Any] = {"error_cb": self._on_error, "stats_cb": self._traffic.on_statistics}
+
+    def reports(self) -> Collection[str]:
+        return CONNECTIONS
 
     def _on_error(self, error: KafkaError) -> None:
         self._events.emit("client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
@@ -62,7 +65,7 @@ class ConfluentProducer(ConfluentClient, PollingSender):
     _sending: ProduceRecorder
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock, events: Events) -> None:
-        super().__init__(events)
+        super().__init__(clock, events)
         self._assignment = assignment
         self._producer = Producer(producer_config(assignment) | self._callbacks)
         self._sending = ProduceRecorder(assignment, clock)
@@ -121,7 +124,7 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
     """Workload consumer on librdkafka."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
-        super().__init__(events)
+        super().__init__(clock, events)
         self._assignment, self._clock = assignment, clock
         self._commits_sent_us: deque[int] = deque()
         self._consumer = Consumer(consumer_config(assignment) | self._callbacks | {"on_commit": self._on_commit})
@@ -229,6 +232,9 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
     def progress(self) -> dict[str, Any]:
         return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
 
+    def reports(self) -> Collection[str]:
+        return *CONNECTIONS, Reported.VALUES
+
     def close(self) -> None:
         self._consumer.close()  # calls on_revoke, which commits
 
@@ -245,7 +251,7 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
-        super().__init__(events)
+        super().__init__(clock, events)
         self._assignment, self._clock = assignment, clock
         self._admin = AdminClient(committer_config(assignment) | self._callbacks)
         self._sending = SendRecorder(assignment, clock)

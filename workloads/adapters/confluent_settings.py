@@ -1,10 +1,12 @@
-"""Configuration of librdkafka from an assignment, and the traffic with each broker from librdkafka's statistics.
+"""Configuration of librdkafka from an assignment, and what librdkafka's statistics tell about each broker.
 
 Settings in an arm's ``settings`` override the plan's keys (acks, linger, deadline). An arm's settings apply to its
 producer and its consumer; each client gets only the settings that it supports, because librdkafka warns about others.
 """
 
 import json
+from collections import Counter
+from collections.abc import Callable
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.security import librdkafka_config
@@ -15,28 +17,43 @@ from aftershock.workloads.load.assignment import (
     ProduceAssignment,
     Setting,
 )
+from aftershock.workloads.load.events import Clock, Reported
 
 STATISTICS_INTERVAL_MS = 1000
+
+
+_COUNTED = {"disconnects": Reported.DISCONNECTIONS, "req_timeouts": Reported.TIMEOUTS}
 
 
 class Traffic:
     """Bytes (sent, received) of a client by broker, which prove that a fault on a link has affected the client.
 
     Toxiproxy's byte count can't prove an effect on a client, because Toxiproxy counts a connection's bytes only when it
-    closes.
+    closes. The statistics also count the connections to each broker that ended, and the requests that timed out; each
+    increase is an event, which happened since the time of the statistics before (``since_us``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, emit: Callable[..., None]) -> None:
         self.by_broker: dict[int, tuple[int, int]] = {}
+        self._clock, self._emit = clock, emit
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._read_us = clock()
 
     def on_statistics(self, statistics: str) -> None:
         """Handle librdkafka's ``stats_cb``, which lists bootstrap addresses as brokers with a negative node id."""
         totals: dict[int, tuple[int, int]] = {}
+        counts: Counter[tuple[str, int]] = Counter()
         for broker in json.loads(statistics)["brokers"].values():
             if (node := broker["nodeid"]) >= 0:
                 sent, received = totals.get(node, (0, 0))
                 totals[node] = (sent + broker["txbytes"], received + broker["rxbytes"])
+                for name in _COUNTED:
+                    counts[name, node] += broker[name]
         self.by_broker = totals
+        now_us = self._clock()
+        for (name, node), count in (counts - self._counts).items():
+            self._emit(_COUNTED[name], t_us=now_us, node_id=node, count=count, since_us=self._read_us)
+        self._counts, self._read_us = counts, now_us
 
 
 Config = dict[str, Setting]

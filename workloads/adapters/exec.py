@@ -3,7 +3,7 @@
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -22,9 +22,11 @@ from aftershock.workloads.adapters.exec_protocol import (
     Died,
     Failed,
     Lost,
+    NodeDisconnected,
     Ready,
     Record,
     Report,
+    RequestTimedOut,
     Revoked,
     Traffic,
     close_order,
@@ -43,7 +45,7 @@ from aftershock.workloads.load.assignment import (
     Place,
     ProduceAssignment,
 )
-from aftershock.workloads.load.events import Clock, Events
+from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reported
 from aftershock.workloads.load.schedule import HEADER, US_PER_S, unpack
 from aftershock.workloads.load.spool import Status, status_of_code
 
@@ -77,6 +79,7 @@ class ExecLink:
         self.write, self.narrow_pipe = self._child.write, self._child.narrow_pipe
         self._ready = self._closed = False
         self.accepts: set[str] = set()
+        self.reports: set[str] = set()
         self.traffic: Mapping[int, tuple[int, int]] = {}  # broker → bytes (sent, received)
 
     def start(self, positions: Mapping[Place, int] | None = None) -> None:
@@ -100,10 +103,14 @@ class ExecLink:
         """Process reports of the client program for up to ``wait_s``; raise ``WorkloadError`` if it has ended."""
         for line in self._child.hear(wait_s):
             match report := parse_report(line):
-                case Ready(accepts=accepts):
+                case Ready(accepts=accepts, reports=reports):
                     self._ready, self.accepts = True, self.accepts | {*accepts}
+                    self.reports |= {*reports} & {*CONNECTIONS, Reported.ATTEMPTS}
                 case Traffic(brokers=brokers):
                     self.traffic = brokers
+                case NodeDisconnected(broker=broker) | RequestTimedOut(broker=broker):
+                    at = {} if report.at_ns is None else {"t_us": (report.at_ns - self._assignment.origin_ns) // 1000}
+                    self._events.emit(report.say, node_id=broker, **at)
                 case ClientError(error=error, detail=detail):
                     self._events.emit("client_error", error=error, detail=detail)
                 case Died(why=why):
@@ -167,15 +174,20 @@ class ExecSender(PollingSender):
             )
         self._open.remove(seq)
         if isinstance(report, Acked):
-            self._sending.ended(seq, Status.OK, KafkaError.NO_ERROR, partition=report.partition, offset=report.offset)
+            place = {"partition": report.partition, "offset": report.offset}
+            self._sending.ended(seq, Status.OK, KafkaError.NO_ERROR, attempts=report.attempts, **place)
             return
         code = error_code(report.error)
         # If the report has no in_doubt, the error code decides, as for every client.
         in_doubt = status_of_code(code) is not Status.FAILED if report.in_doubt is None else report.in_doubt
-        self._sending.ended(seq, Status.IN_DOUBT if in_doubt else Status.FAILED, code)
+        status = Status.IN_DOUBT if in_doubt else Status.FAILED
+        self._sending.ended(seq, status, code, attempts=report.attempts)
 
     def progress(self) -> dict[str, Any]:
         return self._sending.tally.progress() | {"traffic": self._link.traffic}
+
+    def reports(self) -> Collection[str]:
+        return self._link.reports
 
     def close(self) -> None:
         self._link.close()
@@ -292,6 +304,9 @@ class ExecConsumer(ReceivingClient):
 
     def progress(self) -> dict[str, Any]:
         return self._receiving.tally.progress() | {"traffic": self._link.traffic}
+
+    def reports(self) -> Collection[str]:
+        return self._link.reports
 
     def close(self) -> None:
         self._link.close()

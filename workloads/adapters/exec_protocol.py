@@ -66,6 +66,7 @@ Offset = Annotated[int, Field(ge=0, lt=2**63)]
 MaybePartition = Annotated[int, Field(ge=UNKNOWN, lt=2**31)]
 MaybeOffset = Annotated[int, Field(ge=UNKNOWN, lt=2**63)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Attempts = Annotated[int, Field(ge=0, lt=2**31)]
 NumberKey = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**31), WithJsonSchema({"type": "string"})]
 NUMBER_KEYS = Field(json_schema_extra={"propertyNames": {"pattern": _NUMBER_KEY}})
 Header = tuple[str, Base64 | None]
@@ -200,19 +201,26 @@ class Ready(_Report):
     """Report that the client can send or read its first record, and that a consumer has its assigned partitions.
 
     ``accepts`` lists what the program can do beyond the first version of the protocol: ``stop_polling``, ``topics``.
+    ``reports`` lists what the program always reports although it may leave it out: ``attempts``, ``node_disconnected``,
+    ``request_timed_out``.
     """
 
     say: Literal["ready"] = "ready"
     accepts: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
 
 
 class Acked(_Report):
-    """Report that Kafka acknowledged record or commit ``seq``; -1 is a partition or offset that Kafka didn't return."""
+    """Report that Kafka acknowledged record or commit ``seq``; -1 is a partition or offset that Kafka didn't return.
+
+    ``attempts`` is how often the record or commit was sent.
+    """
 
     say: Literal["acked"] = "acked"
     seq: Seq
     partition: MaybePartition = UNKNOWN
     offset: MaybeOffset = UNKNOWN
+    attempts: Attempts = 0
 
 
 class Failed(_Report):
@@ -225,10 +233,11 @@ class Failed(_Report):
     seq: Seq
     error: str
     in_doubt: bool | None = None
+    attempts: Attempts = 0
 
 
 class _TimedReport(_Report):
-    """Report of a consumer; ``at_ns`` is the time of what it reports on CLOCK_MONOTONIC, by default that of reading."""
+    """Report with the time ``at_ns`` of what it reports on CLOCK_MONOTONIC, by default the time of reading it."""
 
     at_ns: Count | None = None
 
@@ -300,6 +309,20 @@ class Traffic(_Report):
     brokers: Annotated[dict[NumberKey, tuple[Count, Count]], NUMBER_KEYS]
 
 
+class NodeDisconnected(_TimedReport):
+    """Report that a connection to a broker ended, for any reason but the program's own decision."""
+
+    say: Literal["node_disconnected"] = "node_disconnected"
+    broker: Partition
+
+
+class RequestTimedOut(_TimedReport):
+    """Report that a request to a broker got no response within the client's time limit."""
+
+    say: Literal["request_timed_out"] = "request_timed_out"
+    broker: Partition
+
+
 class ClientError(_Report):
     """Report of an error after which the client continues."""
 
@@ -321,7 +344,22 @@ class Bye(_Report):
     say: Literal["bye"] = "bye"
 
 
-Report = Ready | Acked | Failed | Record | Assigned | Revoked | Lost | Committed | Traffic | ClientError | Died | Bye
+Report = (
+    Ready
+    | Acked
+    | Failed
+    | Record
+    | Assigned
+    | Revoked
+    | Lost
+    | Committed
+    | Traffic
+    | NodeDisconnected
+    | RequestTimedOut
+    | ClientError
+    | Died
+    | Bye
+)
 
 Order = StartProduce | StartConsume | StartCommit | Send | Commit | KeepPolling | Close
 _ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
@@ -346,6 +384,7 @@ _SECTIONS = {
     **dict.fromkeys(("acked", "failed"), "produce"),
     **dict.fromkeys(("assigned", "revoked", "lost", "committed", "record"), "consume"),
     **dict.fromkeys(("ready", "bye", "traffic", "error", "died"), "All operations"),
+    **dict.fromkeys(("node_disconnected", "request_timed_out"), "All operations"),
 }
 REPORT_RULES = {say: Rule(section, f'{{"say": "{say}"') for say, section in _SECTIONS.items()}
 

@@ -110,6 +110,8 @@ class ReceiveRecorder:
     def assigned(self, places: Iterable[Place], member: str | None = None, epoch: int = UNKNOWN) -> None:
         """Record partitions that were assigned in addition to those that the consumer has.
 
+        The event names those that the consumer had already as ``again``: a client program that reports what it owns
+        instead of what it gains breaks the protocol.
         ``member`` is the consumer's member id, None without a group; ``epoch`` is its member epoch (KIP-848), or the
         generation of a classic group.
         """
@@ -117,8 +119,9 @@ class ReceiveRecorder:
         if member is not None:
             self._spool.member(member)
         given = list(places)
+        again = [[*place] for place in given if place in self.owned]
         self.owned.update(given)
-        self._emit("assigned", given, epoch)
+        self._emit("assigned", given, epoch, **({"again": again} if again else {}))
 
     def revoked(self, places: Iterable[Place], epoch: int = UNKNOWN) -> None:
         """Record partitions that the consumer gives up before another member may get them."""
@@ -144,8 +147,9 @@ class ReceiveRecorder:
             details = {"took_us": took_us} if took_us is not None else {}
             self._events.emit("committed", t_us=self._clock(), offsets=rows, **details, **_known(epoch))
 
-    def _emit(self, event: str, places: Iterable[Place], epoch: int) -> None:
-        self._events.emit(event, t_us=self._clock(), partitions=[[*place] for place in places], **_known(epoch))
+    def _emit(self, event: str, places: Iterable[Place], epoch: int, **details: Any) -> None:
+        partitions = [[*place] for place in places]
+        self._events.emit(event, t_us=self._clock(), partitions=partitions, **_known(epoch), **details)
 
     def obey(self, order: Order) -> None:
         """Store a ``drain`` order; a consumer ignores all other orders."""
@@ -206,7 +210,8 @@ class ReceiveRecorder:
     def answer(self) -> dict[str, Any] | None:
         """Return the answer to a ``drain`` order, with the consumer's positions by topic and partition.
 
-        If its partitions have unread offsets, the event ``drain_incomplete`` records each partition's position and end.
+        If its partitions have unread offsets, the event ``drain_incomplete`` records each partition's position and end,
+        how many offsets the consumer read since the order, and how long ago it last read any.
         """
         if self._drain is None:
             return None
@@ -222,7 +227,9 @@ class ReceiveRecorder:
             if not self._drain_progress.gives_up(self._drain, now_us, unread):
                 return None
             rows = [[*place, positions[place], end] for place, end in ends.items()]
-            self._events.emit("drain_incomplete", positions=rows)
+            progress = self._drain_progress
+            read, idle_us = progress.unread_at_start - progress.unread, now_us - progress.progress_us
+            self._events.emit("drain_incomplete", t_us=now_us, positions=rows, read=read, idle_us=idle_us)
         self._drain = None
         reached: dict[str, dict[int, int]] = {}
         for (topic, number), position in self._positions.items():

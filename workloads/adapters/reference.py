@@ -3,7 +3,7 @@
 import asyncio
 import re
 import selectors
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import fields
 from math import ceil
 from typing import Any, NoReturn, TypeVar
@@ -38,7 +38,7 @@ from aftershock.workloads.load.assignment import (
     ProduceAssignment,
     Stop,
 )
-from aftershock.workloads.load.events import Clock, Events
+from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reported
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status
 
@@ -180,6 +180,9 @@ class ReferenceProducer(EventLoopClient, SendingClient):
     def counters(self) -> dict[str, int]:
         return super().counters() | dict(self._producer.counts)
 
+    def reports(self) -> Collection[str]:
+        return *CONNECTIONS, Reported.ATTEMPTS
+
     def close(self) -> None:
         self._leave(self._producer.close(_PRODUCER_CLOSE_MS))
 
@@ -312,6 +315,9 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
     def counters(self) -> dict[str, int]:
         return super().counters() | dict(self._consumer.counts)
 
+    def reports(self) -> Collection[str]:
+        return *CONNECTIONS, Reported.VALUES
+
     def close(self) -> None:
         """Process what was polled, because the consumer commits the positions behind it, and leave the group."""
         self._run(self._processing.acquire())
@@ -416,6 +422,9 @@ class ReferenceCommitter(EventLoopClient, SendingClient):
 
     def counters(self) -> dict[str, int]:
         return super().counters() | dict(self._committer.counts)
+
+    def reports(self) -> Collection[str]:
+        return *CONNECTIONS, Reported.ATTEMPTS
 
     def close(self) -> None:
         self._leave(self._committer.close(_COMMITTER_CLOSE_MS))

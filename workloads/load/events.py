@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, NamedTuple, Protocol, Self
@@ -15,6 +16,23 @@ from aftershock.workloads.load.assignment import Assignment
 from aftershock.workloads.load.spool import Status
 
 Clock = Callable[[], int]
+
+
+class Reported(StrEnum):
+    """What only some clients tell, so that a judge can tell what did not happen from what was not observed.
+
+    ``attempts``: how often a record or commit was sent. ``node_disconnected`` and ``request_timed_out``: an event for
+    each connection that ended, and for each request without a response in time. ``values``: a consumer compares the
+    values of records with what was sent.
+    """
+
+    ATTEMPTS = "attempts"
+    DISCONNECTIONS = "node_disconnected"
+    TIMEOUTS = "request_timed_out"
+    VALUES = "values"
+
+
+CONNECTIONS = (Reported.DISCONNECTIONS, Reported.TIMEOUTS)
 
 
 def run_clock(origin_ns: int) -> Clock:

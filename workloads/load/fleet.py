@@ -74,6 +74,7 @@ class Worker:
         self._up, self._over = asyncio.Event(), asyncio.Event()
         self._orders: list[Order] = []
         self._stop_us: int | None = None
+        self._reports: tuple[str, ...] = ()
         self._earlier: Progress | None = None
         self._supervisor: asyncio.Task[None] | None = None
 
@@ -84,6 +85,12 @@ class Worker:
     @property
     def progress(self) -> Progress | None:
         return _add_progress(self._earlier, self._process.progress)
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """What the client reports (``events.Reported``); empty before the start of a worker in reserve."""
+        self._reports = self._process.reports or self._reports  # those of the process before while it restarts
+        return self._reports
 
     @property
     def waits(self) -> bool:
@@ -224,7 +231,7 @@ class Fleet:
         if len(set(names)) < len(names):
             raise ValueError(f"worker names must be unique: {sorted(names)}")
         logs.mkdir(parents=True, exist_ok=True)
-        self._assignments = assignments
+        self.assignments = assignments
         self._workers = [Worker(assignment, logs) for assignment in assignments]
         self._now_us = run_clock(assignments[0].origin_ns if assignments else 0)
 
@@ -244,7 +251,7 @@ class Fleet:
 
     async def stop(self, at_us: int) -> None:
         """End the schedules of producers and committers at ``at_us``; return when every record has its final status."""
-        deadlines_ms = [assignment.deadline_ms for assignment in self._assignments if assignment.op != "consume"]
+        deadlines_ms = [assignment.deadline_ms for assignment in self.assignments if assignment.op != "consume"]
         wait_us = max(0, at_us - self._now_us()) + max(deadlines_ms, default=0) * US_PER_MS
         limit_s = wait_us / US_PER_S + MARGIN_S
         await self._all(SENDERS, lambda worker: worker.ask(Stop(at_us=at_us)), limit_s, "done with its records")
@@ -308,6 +315,10 @@ class Fleet:
 
     def progress(self) -> Mapping[str, Progress]:
         return {worker.assignment.worker: worker.progress for worker in self._workers if worker.progress}
+
+    def reports(self) -> Mapping[str, tuple[str, ...]]:
+        """Return what each worker reports (``events.Reported``), except workers that report none of it."""
+        return {worker.assignment.worker: worker.reports for worker in self._workers if worker.reports}
 
     def medians_us(self) -> Mapping[str, Sequence[float]]:
         """Return the latency medians of each worker, by name.

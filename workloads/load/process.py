@@ -54,6 +54,7 @@ class WorkerProcess:
         self.log = logs / f"{assignment.worker}.log"
         self.seconds = seconds
         self.progress: Progress | None = None
+        self.reports: tuple[str, ...] = ()
         self.ended = asyncio.Event()
         self._process: Process | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -78,7 +79,8 @@ class WorkerProcess:
                 start_new_session=True,
             )
         self._listener = asyncio.create_task(self._listen(self._process))
-        await self._request("ready", self.assignment.model_dump_json())
+        ready = await self._request("ready", self.assignment.model_dump_json())
+        self.reports = tuple(ready.get("reports", ()))
 
     async def order(self, order: Order) -> None:
         if self.ended.is_set() and not self.quitting:

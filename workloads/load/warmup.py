@@ -65,10 +65,11 @@ class SecondMedians:
 
 @dataclass(frozen=True)
 class WarmupState:
-    """Result of the warm-up rule, with a sentence about the client with the most drift."""
+    """Result of the warm-up rule, with a sentence about the client with the most drift, and all ``unsettled`` ones."""
 
     ok: bool
     why: str
+    unsettled: tuple[str, ...] = ()
 
 
 def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
@@ -77,12 +78,14 @@ def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
         return WarmupState(ok=False, why="no client has reported anything yet")
     drifts = {name: _drift(list(series)) for name, series in medians_us.items()}
     furthest = max(drifts, key=lambda name: drifts[name][0])
-    excess, why = drifts[furthest]
-    return WarmupState(ok=excess <= 1, why=f"{furthest}: {why}")
+    unsettled = tuple(sorted(name for name, (excess, _) in drifts.items() if excess > 1))
+    return WarmupState(ok=not unsettled, why=f"{furthest}: {drifts[furthest][1]}", unsettled=unsettled)
 
 
 def _drift(series: list[float]) -> tuple[float, str]:
     seconds = [(second, value) for second, value in enumerate(series[-WINDOW_S:]) if not isnan(value)]
+    if not series:
+        return float("inf"), "no record has completed"
     if len(series) < WINDOW_S:
         return float("inf"), f"only {len(series)} of the {WINDOW_S} s of load that the warm-up rule needs have passed"
     if len(seconds) < SECONDS_MIN:

@@ -4,7 +4,7 @@ The arguments RUN and WORKER only make the process easy to find. Runner and work
 the runner writes to the worker's standard input::
 
     {assignment}                       ->
-                                       <-  {"say": "ready"}
+                                       <-  {"say": "ready", "reports": [...]}
     {"do": "go", "start_us": ...}      ->
                                        <-  {"say": "progress", "t_us": ..., "sent": ..., ...}   about twice a second
     {"do": "stop", "at_us": ...}       ->                                      (producers)
@@ -28,6 +28,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -177,6 +178,9 @@ class Client(Protocol):
     def counters(self) -> dict[str, int]:
         """Return the client's final counts, by name."""
 
+    def reports(self) -> Collection[str]:
+        """Return the values of ``events.Reported`` that the client reports."""
+
     def close(self) -> None:
         """Commit and leave the consumer group, if the cluster responds, and close the client."""
 
@@ -244,7 +248,7 @@ def main() -> int:
         client.prepare()
         gc.collect()
         gc.freeze()  # objects of the set-up stay alive; a full collection would stall the schedule
-        outbox.report("ready")
+        outbox.report("ready", reports=sorted(client.reports()))
         with Ticker(clock, events.emit):
             _serve(client, inbox, outbox, clock, HeartbeatFile(assignment), signals)
         events.emit("counters", counters=client.counters())

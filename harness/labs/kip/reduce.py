@@ -52,7 +52,9 @@ _RUN = (
     "git",
     "profile",
     "topics",
+    "recovery_definition",
 )
+_ANALYSIS = ("schema_version", "gaps", "recovery_definition", "recoveries")
 _TIMELINE = ("schema_version", "name", "seed", "cluster", "timing", "topics", "workloads", "steps")
 _CHECKS = ("harness", "witness", "exposure", "integrity")
 _JOURNAL = ("t_us", "fault", "state", "targets")
@@ -197,7 +199,7 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
         "verdict": replace(
             run.verdict, checks=tuple(check for check in run.verdict.checks if check.kind in check_kinds)
         ).to_json(),
-        "analysis": {key: run.analysis[key] for key in ("schema_version", "gaps", "recoveries") if key in run.analysis}
+        "analysis": {key: run.analysis[key] for key in _ANALYSIS if key in run.analysis}
         | {
             "cuts": [
                 row

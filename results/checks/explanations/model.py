@@ -67,7 +67,7 @@ class Explanation:
     The anomaly's interval must overlap ``from_us`` to ``until_us``, or lie within them if ``throughout`` is True, and
     last at least ``lasting_us``. Its offset must be at least ``from_offset`` and below ``until_offset``, its leader
     epoch below ``epoch``, its number of attempts at least ``attempts``. A ``truncation`` explains only an anomaly at an
-    occupied offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file and line that witness it.
+    occupied offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file that witnesses it.
     """
 
     rule: str

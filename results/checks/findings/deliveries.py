@@ -7,7 +7,8 @@ when its position is reset (``ownership.Start``). A reader that was never assign
 members breaks ``co_owned`` if it still delivers after the other one has begun.
 
 **Stale assignments.** A member of a group must not deliver from a partition after it has given it up or lost it, nor
-from one that it was never assigned.
+from one that it was never assigned. If a member reports no assignment at all, its lanes are ``unassigned``, and nobody
+knows what it owned.
 
 **Commits.** The first delivery after an assignment is *behind* if its offset is below the last commit that was
 acknowledged before.
@@ -120,11 +121,12 @@ def _co_owned(lanes: DataFrame) -> DataFrame:
 
 def _stale(lanes: DataFrame, dims: Dims) -> DataFrame:
     reporting = dict.fromkeys(
-        (run, client.key)
+        (run, client.reader_of(line))
         for run, evidence in enumerate(dims.evidences)
-        for client, _ in reader_events(evidence, "assigned")
+        for client, line in reader_events(evidence, "assigned")
     )
-    told = lanes.join(F.broadcast(dims.table(reporting, "run int, client string")), ["run", "client"])
+    members = dims.table(((*member, True) for member in reporting), "run int, worker string, reports boolean")
+    told, reports = lanes.join(F.broadcast(members), ["run", "worker"], "left"), F.col("reports").isNotNull()
     first = F.col("first_late")
     at = place_of(
         topic="topic",
@@ -134,7 +136,10 @@ def _stale(lanes: DataFrame, dims: Dims) -> DataFrame:
         offset=first["offset"],
         from_us=first["at"],
     )
-    facts = [Fact("stale_assignment", "consume", F.col("client"), F.col("n"), F.col("late"), at)]
+    facts = [
+        Fact("stale_assignment", "consume", F.col("client"), F.when(reports, F.col("n")), F.col("late"), at),
+        Fact("unassigned", "consume", F.col("client"), F.when(~reports, 1), 1),
+    ]
     return explode_facts(told.withColumn("record", first["record"]), facts)
 
 

@@ -194,6 +194,7 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     reader, deliveries = F.col("reader"), F.col("deliveries")
     due, unreached = _deliverable(), F.col("unreached")
     read = due | _own() & (deliveries > 0)
+    awaited = acked() & F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.try_element_at(placed, F.lit(1))
     at_log = place_of(
         **{name: first[name] for name in place}, epoch="leader_epoch", from_us="done_us", until_us="done_us"
@@ -201,6 +202,7 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     of_readers = [
         Fact("lost", "consume", reader, read & ~unreached, due & (deliveries == 0), at_log),
         Fact("unreached", "consume", reader, due & unreached, 0),
+        Fact("undeliverable", "consume", reader, awaited & undeliverable(dims, deliveries == 0), 0),
         Fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
         _foreign(reader, deliveries),
     ]
@@ -227,14 +229,16 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
 
 
 def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataFrame:
-    """Add the column ``unreached``, true if a reader stopped before it reached a record (event ``drain_incomplete``).
+    """Add the column ``unreached``, true if a reader was too slow to reach a record (event ``drain_incomplete``).
 
-    ``records`` has a row per record of the ledger and reader (column ``reader``).
+    If the reader stood still instead, it owes the record. ``records`` has a row per record of the ledger and reader
+    (column ``reader``).
     """
     stops = [
         (run, client.key, f"{topic}/{number}", position)
         for run, evidence in enumerate(dims.evidences)
         for client, line in reader_events(evidence, "drain_incomplete")
+        if not stood_still(evidence, client, line)
         for topic, number, position, _ in line["positions"]
     ]
     if not stops:
@@ -249,6 +253,40 @@ def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataF
     topic, number, offset = (F.coalesce(place[name], F.col(name)) for name in ("topic", "partition", "offset"))
     beyond = undelivered & (offset >= F.try_element_at("positions", F.concat(topic, F.lit("/"), number)))
     return stopped.withColumn("unreached", F.coalesce(beyond, F.lit(False))).drop("positions")
+
+
+STILL_US = 30_000_000
+"""Time without any progress after which a reader is not slow. The harness gives readers that long to read on."""
+
+RECOVERY_US = 60_000_000
+"""Time after the last fault in which a reader need not read: librdkafka's socket.timeout.ms, which is longer than the
+request time-out of Kafka's client (30 s) and a group's default session (45 s)."""
+
+_TIMEOUTS_MS = ("socket.timeout.ms", "request.timeout.ms", "session.timeout.ms")
+
+
+def stood_still(evidence: Evidence, client: Client, line: Mapping[str, Any]) -> bool:
+    """Return True if a reader that did not read to the end had read nothing for ``STILL_US``, though it could.
+
+    That its brokers answered is known, because the harness itself read all topics to their ends before. Older evidence
+    does not tell for how long the reader had stood still (``idle_us``), so it counts as slow.
+    """
+    if line.get("idle_us") is None:
+        return False
+    settings = evidence.arm_settings(client)
+    timeouts_us = [int(settings[name]) * 1000 for name in _TIMEOUTS_MS if name in settings]
+    fault_us = max((moment["t_us"] for moment in evidence.journal), default=0)
+    could_us = fault_us + max([RECOVERY_US, *timeouts_us]) if fault_us else 0
+    return bool(line["t_us"] - max(line["t_us"] - line["idle_us"], could_us) >= STILL_US)
+
+
+def undeliverable(dims: Dims, undelivered: Column) -> Column:
+    """Return True for records of the ledger that a reader did not get and nobody can get, as they are in no log.
+
+    Whether their producer may lose them is a question of the producer's checks. Without a log nothing is known.
+    """
+    with_log = [run for run, evidence in enumerate(dims.evidences) if evidence.parquet["log"]]
+    return undelivered & (F.col("logged") == 0) & F.col("run").isin(with_log)
 
 
 def _own() -> Column:

@@ -8,7 +8,8 @@ form                        judged by
 ``Measure``                 ``measured`` in ``measured.py``, per client, or per pair of arms if it compares arms
 ``Measure``, two arms with  ``_in_blocks``, block by block, as records of one stall are one event, so the band of a
 confidence                  quantile doesn't tell whether one arm is better
-``Recovery``                ``_recovered``, from inject to the first calm period, of each round and block of the fault
+``Recovery``                ``_recovered``, from inject to the calm that lasts until the next fault (docs/SLO.md), of
+                            each round and block of the fault
 ``Count``                   ``_counted``, for integrity findings, permitted or not; a record lost to two readers
                             counts twice
 ==========================  ====================================================================================
@@ -34,6 +35,7 @@ from aftershock.results.evidence.evidence import Client, Evidence, Objective
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
+from aftershock.results.text import recovery
 
 USUAL = 0.95  # confidence of the bands in the report
 
@@ -55,7 +57,8 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
                     windows = (None,)
                 sides = [slo.of.about.side] if isinstance(slo, Measure) else [slo.side]
                 lanes = [(side, client) for side in sides for client in clients]
-                check = settled(check, judge_again, evidence, doubts, lanes, windows)
+                latency = isinstance(slo, Recovery) or (slo.of.about.has_aggregate and slo.of.about.unit == "time")
+                check = settled(check, judge_again, evidence, doubts, lanes, windows, of_latency=latency)
             if objective.advice and check.status is Status.FAIL:
                 check = replace(check, next=objective.advice)
             count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1
@@ -120,7 +123,8 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple
             check = measured(evidence, facts, own, slo, (client, client))
         else:
             check = _recovered(evidence, facts, own, slo, client)
-        checks.append((_unreached(facts, _unacknowledged(check, slo, client), slo, client), (client,)))
+        check = _unacknowledged(_undeliverable(facts, check, slo, client), slo, client)
+        checks.append((_unreached(facts, check, slo, client), (client,)))
     return checks
 
 
@@ -135,11 +139,22 @@ def _unacknowledged(check: Check, slo: Measure | Recovery, *clients: Client) -> 
     return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
+def _sources(slo: Measure | Recovery) -> list[str]:
+    return [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
+
+
+def _undeliverable(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
+    """Add to a check of ``consume.latency`` how many records nobody can deliver, because no log has them."""
+    n = sum(facts.finding("undeliverable", "consume", client.key).examined for client in clients)
+    if "consume.latency" not in _sources(slo) or not n:
+        return check
+    return replace(check, why=f"{check.why}; {n} acknowledged records are in no log and not counted here")
+
+
 def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
     """Make a PASS INCONCLUSIVE if a consumer whose latency is judged stopped reading before some records."""
-    sources = [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
     n = sum(facts.finding("unreached", "consume", client.key).examined for client in clients)
-    if check.status is not Status.PASS or "consume.latency" not in sources or not n:
+    if check.status is not Status.PASS or "consume.latency" not in _sources(slo) or not n:
         return check
     why = f"{n} further records were not judged, because the consumer stopped reading before them; {check.why}"
     return replace(
@@ -159,7 +174,8 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
             check = measured(evidence, facts, own, slo, pair)
         else:
             check = _in_blocks(facts, own, slo, pair)
-        checks.append((_unreached(facts, _unacknowledged(check, slo, *pair), slo, *pair), pair))
+        check = _unacknowledged(_undeliverable(facts, check, slo, *pair), slo, *pair)
+        checks.append((_unreached(facts, check, slo, *pair), pair))
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"
@@ -213,7 +229,10 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
 
 def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
     """Judge an SLO on the number of lost or wrong records, of the named arm, or of all arms and their log."""
-    results = results_of(evidence, facts, slo.rule, slo.arms)
+    every = results_of(evidence, facts, slo.rule, slo.arms)
+    results = [result for result in every if result.judged]
+    without = [result for result in every if not result.judged]
+    unjudged = "; ".join(f"{result.subject} was not judged: it needs {result.note}" for result in without)
     findings = [result.finding for result in results]
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     check = replace(
@@ -226,9 +245,8 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
-        return replace(
-            check, why="no record was observed", next="add to the plan traffic that the counting SLO applies to"
-        )
+        nothing = unjudged or "no record was observed"
+        return replace(check, why=nothing, next="add to the plan traffic that the counting SLO applies to")
     passed = holds(count, slo.op, slo.limit)
     # before the run has finished, missing records may not have been read yet
     unfinished = slo.rule == "lost" and not evidence.complete
@@ -239,6 +257,7 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         status, names = Status.INCONCLUSIVE, ", ".join(sorted({result.subject for result in doubtful}))
         why = f"{why}; not all was observed of {names}"
         advice = f"fix the cause shown in check `integrity/{slo.rule}`"
+    why = f"{why}; {unjudged}" if unjudged else why
     return replace(check, status=status, observed=float(count), why=why, next=advice)
 
 
@@ -259,9 +278,12 @@ def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, cl
     if len(checks) == 1:
         return worst
     failed = sum(check.status is Status.FAIL for check in checks)
+    healed = [check for check in checks if check.finding]
+    of_all = f"{len(healed)} of {len(checks)} recoveries came only after the heal; the slowest: "
     return replace(
         worst,
         why=f"{failed or 'none'} of {len(checks)} recoveries after the fault took too long; the slowest: {worst.why}",
+        finding=of_all + max(healed, key=lambda check: check.observed or 0.0).finding if healed else "",
     )
 
 
@@ -273,20 +295,22 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
             f"{slo.needs()}), or {fault} never began"
         )
         return replace(check, why=why, next="lengthen timing.steady in the plan, or raise the rate of its load")
+    why = recovery(result.row, f" after inject{of_fault}")
+    why += " (the first calm, as recovery was defined when the run was recorded)" if result.definition == 1 else ""
     if result.recovered_us is not None:
         passed = holds(result.recovered_us, slo.op, slo.limit_us)
         return replace(
             check,
             status=Status.PASS if passed else Status.FAIL,
             observed=result.recovered_us / 1e6,
-            why=f"recovered {result.recovered_us / 1e6:.3f} s after inject{of_fault}",
+            why=why,
             next=None if passed else LOOK,
+            finding=why if result.before_heal is False else "",
         )
-    observed_s = result.observed_us / 1e6
-    why = f"not recovered within the {observed_s:.1f} s observed after inject{of_fault}"
     if result.observed_us >= slo.limit_us:
         return replace(check, status=Status.FAIL, why=why, next=LOOK)
-    return replace(check, why=f"{why}, which is less than the limit", next="lengthen timing.recovery")
+    longer = "lengthen timing.recovery, or the time until the next fault"
+    return replace(check, why=f"{why}; that is less than the limit", next=longer)
 
 
 def _unproven(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Check:

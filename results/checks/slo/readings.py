@@ -171,25 +171,29 @@ def _of_group(
     each: EachWord | None,
     spans: Sequence[Interval],
 ) -> list[Reading]:
-    """Return a reading of the rebalances that began in the window; without a rebalance only their number is known."""
+    """Return a reading of the rebalances, or of the waits without a delivering owner, that began in the window.
+
+    Without a rebalance only their number is known.
+    """
     delivered = facts.distribution("consume.latency", client.key, selection.window or RUN).n
     if client.members == 1:
         return [Reading(0)]
+    source = selection.about.source
+    if source == "unowned":
+        # a partition that always had a delivering owner has no such wait
+        waits_us = dict.fromkeys(partitions(evidence, client.consumes_from), 0) if each else {"": 0}
+        for wait in facts.unowned.get(client.key, ()):
+            if any(start <= wait.lacking_us < end for start, end in spans):
+                name = f"{wait.place[0]}/{wait.place[1]}" if each else ""
+                waits_us[name] = max(waits_us.get(name, 0), wait.end_us - wait.start_us)
+        return [Reading(delivered, at={MAX: wait_us}, subject=name) for name, wait_us in waits_us.items()]
     began = [
         rebalance
         for rebalance in facts.rebalances.get(client.key, ())
         if any(start <= rebalance.start_us < end for start, end in spans)
     ]
-    source = selection.about.source
     if source == "rebalances":
         return [Reading(delivered, at={MAX: len(began)})]
-    if source == "unowned":
-        # a partition that was never given up was never without an owner
-        waits = dict.fromkeys(partitions(evidence, client.consumes_from), 0) if each else {"": 0}
-        for change in (change for rebalance in began for change in rebalance.moved):
-            name = f"{change.place[0]}/{change.place[1]}" if each else ""
-            waits[name] = max(waits.get(name, 0), change.unowned_us or 0)
-        return [Reading(delivered, at={MAX: wait_us}, subject=name) for name, wait_us in waits.items()]
     chosen = {
         "duration": [rebalance.end_us - rebalance.start_us for rebalance in began],
         "stopped": [rebalance.kept_us for rebalance in began if rebalance.kept_us is not None],

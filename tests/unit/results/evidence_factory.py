@@ -93,7 +93,7 @@ def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS, 
     log = _log(produce)
     return Made(
         run=_run(),
-        timeline=_timeline(slos),
+        timeline=_timeline(slos, rate),
         phases=_phases(),
         journal=_journal(),
         events=[_assigned(arm) for arm in ARMS],
@@ -261,6 +261,7 @@ def _run() -> Row:
         "host": {"cores": 2, "memory_bytes": 24 * 2**30, "kernel": "6.1", "hostname": "host"},
         "profile": {"name": "fast"},
         "rehearse": False,
+        "recovery_definition": 2,
         "origin_ns": 0,
         "warmup": {"settled": True, "after_ms": 6000, "why": "medians stopped drifting"},
         "marks": {
@@ -280,9 +281,9 @@ def _run() -> Row:
     }
 
 
-def _timeline(slos: tuple[str, ...]) -> Row:
+def _timeline(slos: tuple[str, ...], rate: int) -> Row:
     arms = {arm: {"client": "confluent", "settings": {}, "client_rack": None} for arm in ARMS}
-    produce = {"topic": "orders", "rate_per_s": 60.0, "acks": "all", "idempotence": True, "rack": "a"}
+    produce = {"topic": "orders", "rate_per_s": float(rate), "acks": "all", "idempotence": True, "rack": "a"}
     consume = {"topic": "orders", "group": None, "from": "earliest", "rack": "b"}
     return {
         "schema_version": 1,

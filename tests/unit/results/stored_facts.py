@@ -53,8 +53,10 @@ def clean_facts() -> Facts:
         distributions={_series(row): _distribution(row) for row in stored["distributions"]},
         longest={_series(row): LongestGap(row["n"], row["longest_us"]) for row in stored["gaps"]},
         recoveries={
-            (row["fault"], row["client"]): Recovered(**_without(row, "fault", "client")) for row in stored["recoveries"]
+            (row["fault"], row["client"]): Recovered(**_without(row, "fault", "client", "before_heal", "after_heal_us"))
+            for row in stored["recoveries"]
         },
+        recovery_definition=stored["recovery_definition"],
         findings={(row["rule"], row["side"], row["client"]): _finding(row) for row in stored["findings"]},
         crossed={fault: ProxyTraffic(**row) for fault, row in stored["crossed"].items()},
         host=Host(**stored["host"]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aftershock.harness.labs.card import figures
 from aftershock.results.audit import Cell, Spread, cells_of, spread
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.compare.blocks import Block
@@ -69,6 +70,7 @@ def test_the_figures_of_a_client(tmp_path: Path) -> None:
     assert ("kept", "") == (made.mark, made.reason)
     assert Spread(pytest.approx(3.35), 3.1, 3.6, 6) == made.recovery
     assert (6.0, 0, 0, 0, 3.5) == (made.gap_s, made.failed, made.duplicates, made.lost, made.slowdown)
+    assert made.before_heal is None, "stored by an older version"
     other = cell(run(tmp_path / "other", GOOD), "other")
     assert (2, None, None) == (other.failed, other.slowdown, other.gap_s)
 
@@ -124,3 +126,11 @@ def test_a_client_that_never_recovers(tmp_path: Path) -> None:
 def test_intervals_of_medians(seconds: list[float | None], expected: Spread) -> None:
     """Order statistics: of 12 values, the third and the tenth enclose the median with 96 % (Conover, table A3)."""
     assert expected == spread([Block(None if value is None else value * S, 1) for value in seconds])
+
+
+def test_the_repetitions_before_the_heal_are_counted(tmp_path: Path) -> None:
+    part = run(tmp_path / "run", GOOD)
+    for row in part.run.analysis["calms"]:
+        row["before_heal"] = row["recovered_us"] <= round(3.2 * S)
+    assert cell(part).before_heal == 2
+    assert "(3.1 to 3.6), 2 of 6 before the heal" in figures(cell(part))

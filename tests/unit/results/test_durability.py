@@ -16,7 +16,6 @@ from aftershock.results.durability import (
     Setup,
     broken,
     cells_of,
-    interval,
     is_promised,
     matrix,
     meaning,
@@ -83,7 +82,7 @@ def test_losses_belong_to_the_next_cut(tmp_path: Path) -> None:
     assert (
         Loss(10, 2, oldest_s=6.0, youngest_s=1.0, silent_s=8.0, recovered_s=3.0),
         Loss(23, 1, oldest_s=2.0, youngest_s=2.0, silent_s=8.0, recovered_s=3.0),
-    ) == cell.losses
+    ) == tuple(replace(loss, cut="") for loss in cell.losses)
     assert (3, 33, 2) == (cell.lost, cell.acknowledged, cell.cuts_with_loss)
     assert (6.0, 1.0, 8.0) == (cell.oldest_s(), cell.youngest_s(), cell.median_s("silent_s"))
 
@@ -150,12 +149,24 @@ def test_cells_of_one_setup_are_merged_and_placed_in_the_matrix(tmp_path: Path) 
 
 def test_the_meaning_says_what_was_not_measured(tmp_path: Path) -> None:
     sentences = list(meaning(merged(cells_of(run(tmp_path / "run", lost=[9])))).values())
-    assert "acks=all lost 1 of 33 acknowledged records (3.0%), in 1 of 2 cuts" in sentences[0]
+    assert (
+        "acks=all lost 1 of 33 acknowledged records (3.0%), in 1 of 2 cuts: 1 % to 99 % of such cuts lose records "
+        "(95 %, two-sided)"
+    ) in sentences[0]
     assert "the oldest had been acknowledged 1 s before" in sentences[0]
     assert all("was not measured" in sentence for sentence in sentences[1:])
 
 
-def test_exact_intervals() -> None:
-    """Figures of Clopper and Pearson for 0, 3 and 6 of 6."""
-    bounds = [tuple(round(bound, 3) for bound in interval(hits, 6)) for hits in (0, 3, 6)]
-    assert [(0.0, 0.459), (0.118, 0.882), (0.541, 1.0)] == bounds
+def test_producers_of_one_run_share_its_cuts(tmp_path: Path) -> None:
+    """Two producers that meet the same two cuts are two cuts, not four; cuts of another run count again."""
+    (first,), (second,) = cells_of(run(tmp_path / "a")), cells_of(run(tmp_path / "b", lost=[9]))
+    other = replace(first, setup=first.setup._replace(flush="each record"))
+    assert (2, 2) == (first.cuts, merged([first, first])[0].cuts)
+    both = next(iter(meaning([first, replace(other, setup=first.setup._replace(min_isr=1))]).values()))
+    assert (
+        "lost none of 66 acknowledged records in 2 cuts: at most 78 % of such cuts lose records (95 %, one-sided)"
+        in both
+    )
+    elsewhere = replace(second, losses=tuple(replace(loss, cut=f"b{loss.cut}") for loss in second.losses))
+    (pooled,) = merged([first, elsewhere])
+    assert (1, 4) == (pooled.cuts_with_loss, pooled.cuts)

@@ -31,7 +31,7 @@ def test_the_whole_conversation(told: CommitAssignment, bench: Bench) -> None:
     """Ready, go, progress, stop, quit: each answered as documented, the counters written, exit status 0."""
     worker = Talk(told.model_dump_json())
     try:
-        assert {"say": "ready"} == worker.hear("ready")
+        assert {"node_disconnected", "request_timed_out"} <= {*worker.hear("ready")["reports"]}
         start_us = bench.now_us()
         worker.send(json.dumps({"do": "go", "start_us": start_us}))
         progress = worker.hear("progress")

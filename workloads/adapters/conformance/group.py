@@ -37,6 +37,8 @@ _COMMIT_EVERY_MS = 500
 _ALL = frozenset(range(PARTITIONS))
 
 GIVEN_UP = Rule("consume", "Send `revoked` before another member can get the partitions")
+ADDED = Rule("consume", "An assignment lists only the partitions that you did not have before")
+SENT = Rule("consume", "`took_us`, the time from your request to Kafka's response, is required")
 NOT_OWNED = Rule("consume", "report no record of them until they are assigned again")
 COMMIT_FIRST = Rule("consume", "and before you give up partitions")
 COVERED = Rule("consume", "A commit covers only records that you have reported.")
@@ -178,10 +180,16 @@ def takes_over_from_a_member_that_leaves(bench: Bench) -> None:
 
 
 def delivers_only_what_it_owns(bench: Bench) -> None:
-    """A member reports no record of a partition before ``assigned``, nor after ``revoked`` or ``lost``."""
+    """``assigned`` has only new partitions; no record is reported before it, or after ``revoked`` or ``lost``."""
     with _left(bench) as pair:
         for member in pair.members:
             for at, report in enumerate(member.reports):
+                if isinstance(report, Assigned) and (again := owned(member.reports[:at]) & {*report.partitions}):
+                    raise Violation(
+                        f"a member reported the partitions {sorted(again)} as assigned, which it had already, by its "
+                        "reports; report what an assignment adds, and not all that you own",
+                        ADDED,
+                    )
                 if isinstance(report, Record) and report.partition not in owned(member.reports[:at]):
                     raise Violation(
                         f"a member reported offset {report.offset} of partition {report.partition}, which it did not "
@@ -191,7 +199,7 @@ def delivers_only_what_it_owns(bench: Bench) -> None:
 
 
 def commits_what_it_has_reported(bench: Bench) -> None:
-    """A commit covers only reported records; its epoch, if known, is not older than that of the assignment."""
+    """A commit covers only reported records and has its duration; its epoch is not older than the assignment's."""
     with _left(bench) as pair:
         pair.members[0].close()
     if not any(member.reports_of(Committed) for member in pair.members):
@@ -209,6 +217,12 @@ def commits_what_it_has_reported(bench: Bench) -> None:
             elif isinstance(report, Record):
                 positions[report.partition] = report.offset + 1
             elif isinstance(report, Committed):
+                if report.took_us is None:
+                    raise Violation(
+                        "a member reported `committed` without `took_us`; a commit is judged at the time at which it "
+                        "was sent, and so the rules commit_ahead, commit_behind, fenced and stale_assignment need it",
+                        SENT,
+                    )
                 _require_covered(report, positions, epochs)
 
 

@@ -98,8 +98,13 @@ class NodeConnection:
 
     def detect_loss(self) -> None:
         if self._channel is not None and self._channel.closed:
+            timed_out = self._channel.timed_out
             self._retire()
-            self._failed(ConnectionResetError("the connection was lost"))
+            self._failed(
+                ConnectionAbortedError("a request timed out")
+                if timed_out
+                else ConnectionResetError("the connection was lost")
+            )
             self._on_change(self)
 
     async def channel(self) -> Channel:
@@ -280,6 +285,8 @@ class NetworkClient:
     def _changed(self, node_id: int, purpose: Purpose, link: NodeConnection) -> None:
         if link.error is not None:
             self.metadata.request_update()
+            if isinstance(link.error, ConnectionAbortedError):
+                self._on_event("request_timed_out", node_id=node_id)
             self._on_event("node_disconnected", node_id=node_id, why=str(link.error))
             if purpose == "coordinator":
                 self._coordinator_addresses.pop(node_id, None)

@@ -58,7 +58,8 @@ class _Pending(NamedTuple):
 class Channel(asyncio.Protocol):
     """Open connection to a broker, which offers the API versions ``versions``.
 
-    ``closed`` is True when the channel can't send requests any more. The function ``on_answers`` is called after the
+    ``closed`` is True when the channel can't send requests any more, and ``timed_out`` if the reason is a request
+    without a response in time. The function ``on_answers`` is called after the
     callbacks of responses that arrived together, and after the channel closes.
     """
 
@@ -68,7 +69,7 @@ class Channel(asyncio.Protocol):
         self.address = address
         self.sent_bytes = 0
         self.received_bytes = 0
-        self.closed = False
+        self.closed = self.timed_out = False
         self.on_answers: Callable[[], None] = lambda: None
         self._close_reason = ""
         self._client_id = client_id
@@ -217,6 +218,7 @@ class Channel(asyncio.Protocol):
         if first.deadline_s > self._loop.time():
             self._set_timer(first.deadline_s)
             return
+        self.timed_out = True
         reason = f"no {first.response_type.__name__} from {self.address} within the request's timeout"
         self._pending.remove(first)
         first.callback(TimeoutError(reason))

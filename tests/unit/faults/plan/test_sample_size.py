@@ -208,7 +208,7 @@ def test_arms_are_compared_with_confidence_by_blocks() -> None:
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
     slo = "p95(one) <= 0.7 * p95(two) of produce.latency in fault with 95% confidence"
     (problem,) = problems_of(slo, frame=two)
-    assert "needs 6 blocks (repetitions of the plan's faults), and the plan has 1: set `blocks: 8`" in problem
+    assert "needs 6 blocks (repetitions of the plan's faults), and the plan has 1: set `blocks: 12`" in problem
     assert problems_of(slo, frame=two.replace("faults:", "blocks: 6\nfaults:")) == []
     assert problems_of(slo.removesuffix(" with 95% confidence"), frame=two) == []
 
@@ -259,6 +259,7 @@ def test_an_invalid_entry(entry: str, sentence: str) -> None:
         ("produce.gap < 6s in every 5s of run", "this SLO can't fail: every 5s of run lasts 5s at most"),
         ("consume.unavailable < 20s in steady", "this SLO can't fail: steady lasts 10s at most"),
         ("recovery < 16s after reassign-1", "this SLO can't fail: the load ends 17s after `reassign-1` begins"),
+        ("recovery < 4s after slow", "this SLO can't fail: `slower` begins 5s after `slow` begins"),
         ("produce.latency p50 < 1s for each rack", "`for each rack` has no effect"),
     ],
 )
@@ -275,5 +276,7 @@ def test_slos_that_can_fail_give_no_warning() -> None:
         "produce.gap < 5s in every 5s of run",
         "consume.unavailable < 10s in steady",
         "recovery < 15s after reassign-1",
+        "recovery < 3s after slow",
+        "recovery (p95 <= 2 * steady for 5500ms) < 20s after slow",
     ]
     assert load_plan(FRAME + FAULTS + f"slo: {slos}\n").warnings == ()

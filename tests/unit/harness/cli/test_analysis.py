@@ -35,7 +35,7 @@ def runs(tmp_path: Path) -> Path:
     ("words", "code", "says"),
     [
         (("r1",), 0, "improved: orders/kip951 against orders/baseline"),
-        (("r1", "r2"), 1, "regressed: orders/kip951 in r2 against r1"),
+        (("r1", "r2"), 2, "inconclusive: orders/kip951 in r2 against r1"),
         (("r1", "r2", "--control", "baseline"), 1, "all values are divided by those of baseline"),
         (("r1", "--metric", "produce.latency p99 in recovery"), 2, "has no values of this metric by block"),
         (("r2", "--margin", "10%"), 0, "equivalent: orders/kip951 against orders/baseline"),

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aftershock.results.checks.check import NO_DOUBTS
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, client_outages
@@ -66,7 +65,7 @@ def test_lateness_is_excused_for_that_time_and_that_client_only(
 def generators(evidence: Evidence, facts: Facts) -> dict[str, str]:
     """Return the status of each arm's load-generator check."""
     return {
-        str(check.arm): check.status
-        for check in harness_checks(evidence, facts, NO_DOUBTS)
-        if check.id == "harness/generator"
+        str(one.check.arm): one.check.status
+        for one in harness_checks(evidence, facts)
+        if one.check.id == "harness/generator"
     }

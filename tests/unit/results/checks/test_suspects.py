@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Doubts, Status
+from aftershock.results.checks.check import Check, Doubts, HarnessCheck, Status
 from aftershock.results.checks.suspects import SUSPECTS_MAX, left_out, settled, suspects_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts
+from aftershock.results.slo import Side
 from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, client
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
@@ -93,6 +94,32 @@ def test_a_check_fails_only_if_it_also_fails_without_suspect_times(
     result = settled(check, lambda _: second, evidence, doubt, [("produce", CLIENTS[0])], ("steady",))
     assert result.status is expected
     assert result.why.startswith(why)
+
+
+LAGGED = replace(CHECK, id="harness/generator", status=OPEN, why="it lagged")
+
+
+@pytest.mark.parametrize(
+    ("lane", "arm", "lanes", "drift", "expected"),
+    [
+        ("produce", 0, (("produce", A),), False, OPEN),
+        ("produce", 1, (("produce", A),), False, FAIL),  # another client
+        ("consume", 1, (("produce", A),), False, OPEN),  # a reader of its records
+        ("produce", 0, (("consume", A),), False, FAIL),  # another side
+        ("produce", 1, None, False, OPEN),  # the host
+        ("produce", 0, (("produce", A),), True, FAIL),  # no latency, so a drift of latencies is no reason
+    ],
+)
+def test_a_check_of_the_harness_concerns_its_client_and_the_readers(
+    lane: Side, arm: int, lanes: tuple[tuple[str, str], ...] | None, drift: bool, expected: Status
+) -> None:
+    doubts = Doubts.of((), [HarnessCheck(LAGGED, lanes, of_latency=drift)])
+    evidence, own = run_with(), [(lane, CLIENTS[arm])]
+    check = settled(CHECK, lambda _: CHECK, evidence, doubts, own, ("steady",))
+    assert check.status is expected
+    assert (check.why == "harness/generator: it lagged; measured: it was slow") == (expected is OPEN)
+    of_latency = settled(CHECK, lambda _: CHECK, evidence, doubts, own, ("steady",), of_latency=True)
+    assert of_latency.status is (OPEN if drift else expected)
 
 
 def test_stalls_of_others_and_outside_the_window_do_not_matter() -> None:

@@ -56,7 +56,7 @@ def test_fewer_than_six_blocks_decide_nothing() -> None:
     """This holds for any difference in any direction; the reason names the setting to change."""
     for count in range(1, 6):
         answer = row([1.0] * count, [9.0] * count)
-        assert ("inconclusive", f"a comparison needs 6 blocks of the plan, saw {count}: set blocks: 8") == (
+        assert ("inconclusive", f"a comparison needs 6 blocks of the plan, saw {count}: set blocks: 12") == (
             answer.verdict,
             answer.next,
         )
@@ -80,13 +80,17 @@ def test_a_block_on_one_side_only() -> None:
 
 
 def test_censored_blocks_are_counted() -> None:
-    """A censored block has no ratio: eight equal signs of eight decide, seven do not; the row reports the
-    number of signs.
+    """A censored block has no ratio: twelve equal signs of twelve decide, eleven do not; the row reports the number
+    of signs. Eight equal signs would only decide if blocks were independent, and the row says so.
     """
-    sure, unsure = row([None, *[9e6] * 7], BASE), row([None, *[9e6] * 6, 1.0], BASE)
+    twelve = [*BASE, *BASE[:4]]
+    sure, unsure = row([None, *[9e6] * 11], twelve), row([None, *[9e6] * 10, 1.0], twelve)
     assert ("regressed", 1, None, None) == (sure.verdict, sure.censored, sure.ratio, sure.ours_ms)
-    assert "1 of 16 values are censored" in sure.why
+    assert "1 of 24 values are censored" in sure.why
     assert ("inconclusive", None) == (unsure.verdict, unsure.ratio)
+    few = row([None, *[9e6] * 7], BASE)
+    assert ("inconclusive", True) == (few.verdict, "8 blocks do not exclude that neighbours resemble each" in few.why)
+    assert (few.next or "").endswith("or set blocks: 12")
     assert "inconclusive" == row([None] * 8, [None] * 8).verdict
 
 
@@ -219,14 +223,29 @@ def test_two_runs_by_block(tmp_path: Path) -> None:
     changed = documents({"baseline": SAME, "kip951": [v * 3 for v in SAME]}, run_id="r2")
     changed["run"]["versions"]["kafka"] = "4.4.0"
     found = two_runs(tmp_path, base, changed)
-    assert [("orders/baseline in r2", "r1", "equivalent"), ("orders/kip951 in r2", "r1", "regressed")] == [
-        (one.ours, one.theirs, one.verdict) for one in found
-    ]
+    assert [("orders/baseline in r2", "r1"), ("orders/kip951 in r2", "r1")] == [(one.ours, one.theirs) for one in found]
     assert "version of kafka: 4.3.1 in r1, 4.4.0 in r2" in found[0].notes
     assert (
         "a difference between hosts or nights looks like a difference between clients; use --control ARM"
         in found[0].notes
     )
+
+
+def test_two_runs_without_a_control_decide_nothing(tmp_path: Path) -> None:
+    """A run that is certainly slower, faster or alike is inconclusive, with its figures; a control gives the words."""
+    base = documents({"baseline": BASE, "kip951": BASE, "same": BASE})
+    changed = documents({"baseline": SAME, "kip951": [v * 3 for v in SAME], "same": SAME}, run_id="r2")
+    alone = two_runs(tmp_path, base, changed)
+    assert ({"inconclusive"}, 2) == (
+        {one.verdict for comparison in alone for one in comparison.rows},
+        runs.exit_code(alone),
+    )
+    slower = alone[1].rows[1]
+    assert (3.0, True) == (pytest.approx(slower.ratio, rel=0.02), (slower.low or 0) > 1)
+    assert "which two nights or hosts may explain (by blocks alone: regressed)" in slower.why
+    assert (slower.next or "").startswith("give --control ARM")
+    beside = between(tmp_path / "r1", tmp_path / "r2", Options(control="baseline"))
+    assert (["regressed", "equivalent"], 1) == ([one.verdict for one in beside], runs.exit_code(beside))
 
 
 def test_a_control_cancels_the_difference_between_nights(tmp_path: Path) -> None:
@@ -242,7 +261,8 @@ def test_different_numbers_of_blocks_are_not_paired(tmp_path: Path) -> None:
     """Eight and six blocks are two groups (Welch), without a sign-flip test."""
     base, changed = documents({"baseline": BASE}), documents({"baseline": [v * 3 for v in SAME[:6]]}, run_id="r2")
     (found,) = two_runs(tmp_path, base, changed)
-    assert ("regressed", 6, None) == (found.verdict, found.rows[0].blocks, found.rows[0].p_flip)
+    assert ("inconclusive", 6, None) == (found.verdict, found.rows[0].blocks, found.rows[0].p_flip)
+    assert "by blocks alone: regressed" in found.rows[0].why
 
 
 def test_runs_without_blocks_decide_nothing(tmp_path: Path) -> None:
@@ -251,7 +271,7 @@ def test_runs_without_blocks_decide_nothing(tmp_path: Path) -> None:
     made["timeline"]["steps"] = [{"id": "kill-1", "kind": "kill", "at_ms": 0}]
     made["analysis"]["recoveries"][0]["fault"] = "kill-1"
     (found,) = two_runs(tmp_path, made, deepcopy(made))
-    assert {("inconclusive", "a comparison needs 6 blocks of the plan, saw 1: set blocks: 8")} == {
+    assert {("inconclusive", "a comparison needs 6 blocks of the plan, saw 1: set blocks: 12")} == {
         (one.verdict, one.next) for one in found.rows
     }
     assert [1000.0, 30.0] == [one.ours_ms for one in found.rows]
@@ -294,6 +314,15 @@ def test_damaged_documents(tmp_path: Path) -> None:
         arms_of(write(tmp_path / "r2", made))
 
 
+def test_equal_ratios_have_no_interval_of_no_width(tmp_path: Path) -> None:
+    """Eight equal ratios print as such, also in an SLO; ratios that differ have their interval."""
+    home = write(tmp_path / "r1", documents({"kip951": BASE, "baseline": BASE}))
+    text = runs.text(arms_of(home))
+    assert (0, 2) == (text.count("1 .. 1"), text.count("equivalent   1.000  all equal"))
+    assert "the ratio is 1, all equal (8 blocks)" == sure(BASE, BASE, 1.0).why
+    assert "confidence from" in sure(SAME, BASE, 1.0).why
+
+
 def test_text_markdown_and_document(tmp_path: Path) -> None:
     """The text has 80 columns, names can't break the Markdown table, the document has every number, and exit
     codes agree.
@@ -330,18 +359,21 @@ def test_an_slo_with_confidence() -> None:
     assert [Status.PASS, Status.FAIL, Status.INCONCLUSIVE] == [sure(half, BASE, f).status for f in (0.7, 0.3, 0.5)]
     assert Status.FAIL == sure(half, BASE, 0.5, "<").status or sure(half, BASE, 0.5, "<").next is not None
     few = sure(half[:5], BASE[:5], 0.7)
-    assert (Status.INCONCLUSIVE, "a comparison needs 6 blocks of the plan, saw 5: set blocks: 8") == (
+    assert (Status.INCONCLUSIVE, "a comparison needs 6 blocks of the plan, saw 5: set blocks: 12") == (
         few.status,
         few.next,
     )
 
 
 def test_an_slo_with_confidence_and_censored_blocks() -> None:
-    """Censored blocks have no ratio; the signs relative to the factor decide if all are equal."""
-    slow = sure([None, *[9e6] * 7], BASE, 0.7)
+    """Censored blocks have no ratio; the signs relative to the factor decide if all of twelve are equal."""
+    twelve = [*BASE, *BASE[:4]]
+    slow = sure([None, *[9e6] * 11], twelve, 0.7)
     assert (Status.FAIL, 1, None) == (slow.status, slow.censored, slow.ratio)
-    quick = sure([value / 2 for value in SAME], [None, *BASE[1:]], 0.7)
+    quick = sure([value / 2 for value in twelve], [None, *twelve[1:]], 0.7)
     assert Status.PASS == quick.status
+    few = sure([None, *[9e6] * 7], BASE, 0.7)
+    assert (Status.INCONCLUSIVE, True) == (few.status, "8 blocks do not exclude" in few.why)
     assert Status.INCONCLUSIVE == sure([None] * 8, [None] * 8, 0.7).status
 
 

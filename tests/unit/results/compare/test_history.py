@@ -2,13 +2,15 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path
 
 import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.compare import history
-from aftershock.results.compare.history import NAME, add, ledger_in, lines_of, read_ledger
+from aftershock.results.compare.history import NAME, add, ledger_in, lines_of, night_of, read_ledger
+from aftershock.results.compare.trend import points, series
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.tests.stored_runs import documents, spoilt, write
 
@@ -111,3 +113,32 @@ def test_a_run_on_changed_evidence_is_not_added(tmp_path: Path) -> None:
         "r1: not added: r1 was judged with --trust: run.json: changed after the run"
     ]
     assert not (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize(
+    ("started_at", "night"),
+    [
+        ("2026-11-21T02:00:00+00:00", "2026-11-21"),
+        ("2026-11-20T23:50:00+00:00", "2026-11-21"),
+        ("2026-11-21T00:20:00+00:00", "2026-11-21"),
+        ("2026-11-21T11:59:59+00:00", "2026-11-21"),
+        ("2026-11-21T12:00:00+00:00", "2026-11-22"),
+        ("2026-11-21T01:30:00+09:00", "2026-11-21"),
+        ("2026-11-20T20:00:00-05:00", "2026-11-21"),
+        ("2026-11-21T02:00:00", "2026-11-21"),
+    ],
+)
+def test_a_night_lasts_from_noon_to_noon(started_at: str, night: str) -> None:
+    """Runs before and after midnight UTC are of one night, whatever the zone of the time; noon begins another."""
+    assert date.fromisoformat(night) == night_of(datetime.fromisoformat(started_at))
+
+
+def test_two_runs_around_midnight_are_one_night(tmp_path: Path) -> None:
+    """Their geometric mean is the value of the night; a run of the next evening is another night."""
+    ledger = tmp_path / "ledger.jsonl"
+    for number, started_at in enumerate(("2026-11-20T23:50:00+00:00", "2026-11-21T00:20:00+00:00", "2026-11-21T23:50:00+00:00")):  # fmt: skip # noqa: E501
+        made = documents({"baseline": [1.0, 2.0]}, run_id=f"r{number}")
+        made["run"]["started_at"] = started_at
+        add(ledger, [read_judged_run(write(tmp_path / f"r{number}", made))])
+    (of_metric, *_) = series(read_ledger(ledger).lines)
+    assert [3, 2] == [len(of_metric), len(points(of_metric)[0])]  # lines and nights

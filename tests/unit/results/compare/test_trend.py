@@ -257,3 +257,47 @@ def test_text_and_document() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     row = next(row for row in json.loads(json.dumps(trend.document(result, ())))["series"] if row["change"])
     assert ("2026-07-31", 2.0) == (row["change"]["night"], row["change"]["ratio"])
+
+
+WANDERING = [[float(v) for v in nights(np.random.default_rng(seed), 90, r=0.8)] for seed in range(120)]
+
+
+def test_nights_that_resemble_their_neighbours_raise_no_alarm() -> None:
+    """At an autocorrelation of 0.8, PELT alone sees a change in a fifth of 120 series; at most 7 % raise an alarm."""
+    statuses = [judged(values).status for values in WANDERING]
+    alarms = sum(status in ("regressed", "improved") for status in statuses)
+    assert alarms / 120 <= 0.07 + 2 * (0.07 * 0.93 / 120) ** 0.5
+    assert statuses.count("inconclusive") >= 10
+    undecided = judged(WANDERING[statuses.index("inconclusive")])
+    assert "which may be chance: nights resemble their neighbours (autocorrelation up to 0." in undecided.why
+    assert (None, 2) == (undecided.change, trend.exit_code((undecided,), ()))
+
+
+def test_a_shift_of_nights_that_depend_a_little_is_found() -> None:
+    """Twenty series with an autocorrelation of 0.3 and a shift of a half, fifteen nights ago."""
+    found = [[float(v) for v in nights(np.random.default_rng(seed), 75, SHIFT_AT, 1.5, 0.3)] for seed in range(20)]
+    assert [judged(values).status for values in found].count("regressed") >= 17
+
+
+def test_an_old_change_is_no_autocorrelation() -> None:
+    """A series that improved by a half long ago, and lost half of that lately, has regressed."""
+    rng = np.random.default_rng(5)
+    levels = np.repeat([1.0, 0.5, 0.75], [40, 50, 30])
+    values = [float(level * np.exp(rng.normal(0, 0.1))) for level in levels]
+    found = judged(values)
+    assert ("regressed", FIRST + timedelta(days=90)) == (found.status, found.change and found.change.night)
+
+
+def test_a_change_that_only_short_segments_show_is_undecided() -> None:
+    """Of two change points the clearer is accepted, but without the other its levels differ by less than 10 %."""
+    values = [float(v) for v in nights(np.random.default_rng(76), 90, r=0.9)]
+    found = trend.change_points(values)
+    accepted, doubtful = trend.accepted_shifts(values, found)
+    assert (2, accepted, 1) == (len(found), found[1:], len(doubtful))
+    assert "inconclusive" == judged(values).status
+
+
+def test_levels_without_noise_differ_for_certain() -> None:
+    """Where nights do not vary, any shift is accepted, and a constant series has none."""
+    assert ([3], []) == trend.accepted_shifts([1.0] * 3 + [2.0] * 3, [3])
+    assert "steady" == judged([1.0] * 40).status

@@ -15,10 +15,11 @@ from aftershock.results.evidence.evidence import Client, Evidence, Phase
 from aftershock.results.evidence.phases import merged
 from aftershock.results.measure.answers import longest
 from aftershock.results.measure.facts import NO_OWNER, Distribution, RecoveryCriterion
-from aftershock.results.measure.lag import FollowUpJobs, measure_lags
+from aftershock.results.measure.gaps import success_stretches, successes
+from aftershock.results.measure.lag import measure_lags
 from aftershock.results.measure.latency import quantiles
 from aftershock.results.measure.names import with_names
-from aftershock.results.measure.recovery import success_stretches, successes
+from aftershock.results.measure.recovery import recoveries
 from aftershock.results.measure.tables import Dims, Scene, segments_of
 from aftershock.results.spark.tables import Tables
 
@@ -65,6 +66,8 @@ def small_tables(spark: "SparkSession", *phases: tuple[str, str | None, int, int
         clients=told,
         journal=(),
         events=(),
+        steps=(),
+        recovery_definition=1,
         window_of=lambda fault: next((phase for phase in cut if phase.fault == fault), None),
     )
     return Dims(spark, (Scene(cast("Evidence", evidence)),))
@@ -134,7 +137,7 @@ SAMPLES = "run int, op string, workload string, arm string, intended_us bigint, 
     cases=st.lists(st.lists(RECORD, min_size=1, max_size=40), min_size=15, max_size=30),
     seeds=st.lists(st.integers(0, 10**6), min_size=10, max_size=10),
 )
-def test_recovery_is_the_start_of_two_calm_seconds(
+def test_recovery_by_definition_1_is_the_start_of_two_calm_seconds(
     spark: "SparkSession", cases: list[list[tuple[int, int | None]]], seeds: list[int]
 ) -> None:
     """The start is the first record after injection with 2 s of load without a failure and with p95 <= 2 x steady."""
@@ -156,7 +159,7 @@ def test_recovery_is_the_start_of_two_calm_seconds(
     known = small_tables(spark, *phases, clients=len(cases))
     steady = {("produce.latency", f"w/c{case}", "steady"): STEADY for case in range(len(cases))}
     calms = [RecoveryCriterion(f"f{number}") for number in range(len(injects))]
-    (result,) = FollowUpJobs(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
+    (result,) = recoveries(spark.createDataFrame(rows, SAMPLES), known, [calms], [steady])
     for calm, at_us in zip(calms, injects, strict=True):
         for case, records in enumerate(cases):
             n = sum(at_us <= intended < END_US for intended, _ in records)

@@ -85,7 +85,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
     from aftershock.results.checks.findings.sequences import in_doubt  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations import stalls  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations.stalls import SILENCES  # noqa: PLC0415 - as above
-    from aftershock.results.measure import cuts, gate, lag, latency, recovery, samples  # noqa: PLC0415 - as above
+    from aftershock.results.measure import cuts, first_calm, gaps, gate, lag, latency, recovery, samples  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
     from aftershock.results.measure.measure import findings  # noqa: PLC0415 - as above
     from aftershock.results.spark.tables import tables  # noqa: PLC0415 - as above
 
@@ -109,10 +109,11 @@ def test_nothing_is_collected_while_a_transform_is_built(
             [0.5],
         ),
         latency.by_bin(rows, known, small(spark, [], latency.BINS)),
-        recovery.success_stretches(recovery.successes(rows, known, None)),
-        recovery.success_stretches(recovery.successes(rows, known, S)),
-        recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
-        recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),
+        gaps.success_stretches(gaps.successes(rows, known, None)),
+        gaps.success_stretches(gaps.successes(rows, known, S)),
+        recovery.slow_slots(rows, small(spark, [], recovery.LIMITS), known),
+        first_calm.pace_slots(rows, small(spark, [], first_calm.PACES), known, S),
+        first_calm.first_calm(rows, small(spark, [], first_calm.LOOKS), S),
         stalls.slots(waits, S),
         stalls.stalls(stalls.acknowledged(stalls.during(waits, small(spark, [], SILENCES), S), rows), S),
         stalls.failures(waits),

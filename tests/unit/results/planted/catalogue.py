@@ -1,6 +1,7 @@
 """The registry of planted defects: functions that spoil a run, with the checks that must report the defect.
 
-``fails`` and ``unsure`` are ids of checks that become FAIL or INCONCLUSIVE. All other checks keep their status.
+``fails``, ``unsure`` and ``contradicts`` are ids of checks that become FAIL, INCONCLUSIVE or ERROR. All other checks
+keep their status.
 ``says`` must be part of the ``why`` of some check, so that permitted events are reported too.
 """
 
@@ -32,12 +33,14 @@ def defect(
     *,
     fails: tuple[str, ...] = (),
     unsure: tuple[str, ...] = (),
+    contradicts: tuple[str, ...] = (),
     error: bool = False,
     says: str = "",
     base: Callable[[], Run] = good_run,
 ) -> Callable[[Spoil], Spoil]:
     """Register a function in the catalogue under its own name."""
     caught = dict.fromkeys(fails, "FAIL") | dict.fromkeys(unsure, "INCONCLUSIVE")
+    caught |= dict.fromkeys(contradicts, "ERROR")
     caught |= {"evidence": "ERROR"} if error else {}
 
     def enter(spoil: Spoil) -> Spoil:

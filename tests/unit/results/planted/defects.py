@@ -5,6 +5,7 @@ from aftershock.tests.unit.results.planted import (
     explained,
     inputs,
     latencies,
+    load,
     members,
     readers,
     records,
@@ -12,4 +13,4 @@ from aftershock.tests.unit.results.planted import (
 )
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
 
-__all__ = ["DEFECTS", "commits", "explained", "inputs", "latencies", "members", "readers", "records", "trust"]
+__all__ = ["DEFECTS", "commits", "explained", "inputs", "latencies", "load", "members", "readers", "records", "trust"]

@@ -70,9 +70,7 @@ def lost_below_a_change(run: Run) -> None:
     _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4) - 1)
 
 
-@defect(
-    "the same, and the log has a gap at its offset: no truncation leaves one", fails=("integrity/lost",), base=led_run
-)
+@defect("the same, and the log has a gap at its offset", fails=("integrity/lost",), base=led_run)
 def lost_in_a_gap(run: Run) -> None:
     _lossy(run)
     _elected(run, 0, 4, start_offset=0)

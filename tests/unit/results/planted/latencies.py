@@ -120,7 +120,7 @@ def seven_seconds_of_nothing(run: Run) -> None:
 
 @defect("recovery of a killed broker that takes longer than allowed", fails=("slo/recovery-kill-1",))
 def slow_to_recover(run: Run) -> None:
-    run.slos("recovery < 10s after kill-1")
+    run.slos("recovery < 5s after kill-1")
     _slow(run, _meant(run, 28, 38), 100 * MS)
 
 

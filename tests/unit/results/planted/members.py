@@ -205,3 +205,16 @@ def lost_in_a_shared_group(run: Run) -> None:
 )
 def assigned_to_both_workloads(run: Run) -> None:
     run.documents["events"].append(group_event(BEFORE_US, "assigned", "patient", 3, 0, workload="returns"))
+
+
+@defect(
+    "a member that reads two partitions and reports no assignment: who owned them is unknown",
+    unsure=("integrity/co_owned",),
+    says="2 times a member read a partition of which it had reported no assignment",
+    base=members_run,
+)
+def never_assigned(run: Run) -> None:
+    events, worker = run.documents["events"], consumer("baseline", 3)
+    run.documents["events"] = [
+        line for line in events if not (line["worker"] == worker and line["event"] == "assigned")
+    ]

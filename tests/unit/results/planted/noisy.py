@@ -29,6 +29,7 @@ def noisy_run(seed: int) -> Run:
     workload = run.documents["timeline"]["workloads"][0]
     workload["arms"] = {"baseline": {"client": "reference", "settings": {}}}
     workload["consume"]["group"] = "readers"
+    workload["produce"]["rate_per_s"] = COUNT / 50
     run.documents["run"]["producers"] = run.documents["run"]["producers"][:1]
     run.documents["run"]["values_compared"] = ["orders/baseline", "log"]
     run.slos(*SLOS)

@@ -55,6 +55,32 @@ EARLY = 65
 """A record of the warm-up, which a reader from the end need not get."""
 
 
+@defect(
+    "a reader that reports no high watermarks, as librdkafka: what it can't tell is listed, and no alarm",
+    says="not judged: beyond (needs a delivery with the high watermark of its response)",
+)
+def no_high_watermarks(run: Run) -> None:
+    run.frames["consume"] = run.frames["consume"].assign(high_watermark=None)
+
+
+@defect(
+    "readers that compare no values: what they can't tell is listed, and no alarm",
+    says="corrupt (needs a comparison of values (values_compared))",
+)
+def no_values_compared(run: Run) -> None:
+    run.documents["run"]["values_compared"] = ["log"]
+
+
+@defect(
+    "the same, and an SLO on what they can't tell",
+    unsure=("slo/corrupt",),
+    says="arm=patient consume was not judged: it needs a comparison of values (values_compared)",
+)
+def limit_on_values_not_compared(run: Run) -> None:
+    run.slos("corrupt == 0 for patient")
+    no_values_compared(run)
+
+
 @defect("a reader that passed over a record that it was not owed (of the warm-up)", fails=("integrity/skipped",))
 def skipped_one(run: Run) -> None:
     run.documents["timeline"]["workloads"][0]["consume"]["from"] = "latest"
@@ -92,6 +118,38 @@ def _gave_up(run: Run, positions: list[list[str | int]]) -> None:
     run.documents["events"].append(line | {"positions": positions})
 
 
+def _stood_still(run: Run, t_us: int, idle_us: int) -> None:
+    """Let the patient's reader give up at ``t_us``, after it read nothing for ``idle_us`` (last fault: 39 s)."""
+    _stopped(run, 3)
+    run.documents["events"][-1] |= {"t_us": t_us, "idle_us": idle_us, "read": 0}
+
+
+@defect(
+    "a reader that read nothing for 30 s, a minute after the last fault: it stands still, and owes the rest",
+    fails=("integrity/lost", "slo/lost"),
+)
+def stands_still(run: Run) -> None:
+    _stood_still(run, 130 * S, 40 * S)
+
+
+@defect(
+    "the same while the last fault may still have an effect: perhaps it recovers",
+    unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
+    says="3 further records were not judged",
+)
+def stands_still_after_a_fault(run: Run) -> None:
+    _stood_still(run, 128 * S, 40 * S)
+
+
+@defect(
+    "a reader that was too slow, and read until it had to stop",
+    unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
+    says="3 further records were not judged",
+)
+def slow_to_the_end(run: Run) -> None:
+    _stood_still(run, 130 * S, 29 * S)
+
+
 @defect(
     "a slow reader that the run did not let read to the end: what it had not reached is not lost",
     unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
@@ -121,6 +179,29 @@ def lost_before_the_position(run: Run) -> None:
 )
 def many_not_reached(run: Run) -> None:
     _stopped(run, 40)
+
+
+def _never_read(run: Run, *, logged: bool) -> None:
+    """Let nobody get 40 acknowledged records of the steady phase, more than 1 % of those that a reader gets."""
+    for seq in range(300, 340):
+        run.lose(0, seq, logged=logged)
+
+
+@defect(
+    "40 acknowledged records in no log: their producer's loss, and no latency of the readers",
+    fails=("integrity/lost", "slo/lost"),
+    says="40 acknowledged records are in no log and not counted here",
+)
+def latency_of_the_lost(run: Run) -> None:
+    _never_read(run, logged=False)
+
+
+@defect(
+    "40 records in the log that no reader got: slower than any limit",
+    fails=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
+)
+def latency_of_the_unread(run: Run) -> None:
+    _never_read(run, logged=True)
 
 
 @defect(

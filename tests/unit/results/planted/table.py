@@ -26,6 +26,7 @@ _GROUPS = {
     "commits": "Commits of groups without readers",
     "members": "Members of consumer groups",
     "latencies": "Time",
+    "load": "The load",
     "trust": "The experiment itself",
     "inputs": "Unreadable evidence",
 }

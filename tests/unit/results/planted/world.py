@@ -1,6 +1,6 @@
 """A clean run as columns, so that a defect is a single edit and fifty runs are built in seconds.
 
-The run is that of ``evidence_factory`` with half of its records and the reference client, which also reports epochs,
+The run is that of ``evidence_factory`` with half of its rate and the reference client, which also reports epochs,
 brokers and high watermarks. A partition's leader epoch rises when its broker is killed (26 s) and when leaders are
 rotated (36 s).
 """
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aftershock.results.spark.tables import columns
-from aftershock.tests.unit.results.evidence_factory import ARROW, PARTITIONS, S, clean_run
+from aftershock.tests.unit.results.evidence_factory import ARROW, S, clean_run
 
 Row = dict[str, Any]
 FRAMES = ("produce", "consume", "log", "metrics", "replicas", "offsets")
@@ -99,8 +99,8 @@ class Run:
 
     def read_in_order(self) -> None:
         """Deliver the records of each partition in order to every reader, however late the first record is."""
-        rows = self.frames["consume"].sort_values(["arm", "partition", "offset"])
-        self.frames["consume"] = rows.assign(done_us=rows.groupby(["arm", "partition"])["done_us"].cummax())
+        rows = self.frames["consume"].sort_values(["arm", "topic", "partition", "offset"])
+        self.frames["consume"] = rows.assign(done_us=rows.groupby(["arm", "topic", "partition"])["done_us"].cummax())
 
     def write(self, home: Path) -> Path:
         """Write the run directory ``home``."""
@@ -143,9 +143,7 @@ def typed(table: str, rows: pd.DataFrame) -> pd.DataFrame:
 @cache
 def good_run() -> Run:
     """Return a run that keeps every SLO and meets every fault. Copy it before a change."""
-    made = clean_run(columns(), SLOS)
-    for name in ("produce", "consume", "log"):
-        setattr(made, name, _thinned(getattr(made, name)))
+    made = clean_run(columns(), SLOS, rate=30)
     documents = {name: getattr(made, name) for name in DOCUMENTS}
     for arm in documents["timeline"]["workloads"][0]["arms"].values():
         arm["client"] = "reference"
@@ -179,16 +177,6 @@ def led_run() -> Run:
         )
     run.files["leaders.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()
     return run
-
-
-def _thinned(rows: list[Row]) -> list[Row]:
-    """Keep the first six of every twelve records of a producer, and renumber sequences and offsets without gaps."""
-    kept = [row for row in rows if row["seq"] // PARTITIONS % 2 == 0]
-    for row in kept:
-        row["seq"] = row["seq"] // (2 * PARTITIONS) * PARTITIONS + row["seq"] % PARTITIONS
-        # the offsets of a partition alternate between both producers
-        row["offset"] = row["offset"] // 4 * 2 + row["offset"] % 2
-    return kept
 
 
 def _led(rows: pd.DataFrame) -> Row:

@@ -9,15 +9,13 @@ import pandas as pd
 from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
 from aftershock.tests.unit.results.planted.world import MARGIN, Run, good_run, typed
 
-BLOCK_AT = 65_000
-"""The first seq of a run that goes over an edge of the gate's blocks, which are a power of two long: 65,536."""
 GROUPS = 3
 
 
 @cache
 def edge_run() -> Run:
-    """Return 1,200 records of one producer with one reader."""
-    return many(good_run().copy("edge"), 1_200, first=BLOCK_AT)
+    """Return 2,500 records of one producer with one reader, which go over an edge of the gate's blocks of 2,048."""
+    return many(good_run().copy("edge"), 2_500)
 
 
 @cache
@@ -30,12 +28,48 @@ def racks_run() -> Run:
     return run
 
 
+PRODUCERS, TOPICS = 2, ("orders", "returns")
+
+
+@cache
+def producers_run() -> Run:
+    """Return 2,000 records that two producers send to two topics in turn, with one reader of both topics."""
+    run = many(good_run().copy("producers"), 2_000)
+    documents, workload = run.documents, run.documents["timeline"]["workloads"][0]
+    (topic,), partitions = documents["timeline"]["topics"], 3
+    documents["timeline"]["topics"] = [topic | {"name": name, "partitions": partitions} for name in TOPICS]
+    documents["run"]["topics"] = [
+        {"name": name, "topic_id": f"t{number}", "partitions": partitions} for number, name in enumerate(TOPICS, 1)
+    ]
+    documents["run"]["producers"] *= PRODUCERS
+    documents["run"]["producers"] = [
+        row | {"producer_id": number} for number, row in enumerate(documents["run"]["producers"])
+    ]
+    for side in ("produce", "consume"):
+        workload[side]["topics"] = list(TOPICS)
+    workload["produce"]["producers"] = PRODUCERS
+    assigned = [[name, number] for name in TOPICS for number in range(partitions)]
+    documents["events"] = [line | {"partitions": assigned} for line in documents["events"][:1]]
+    for name in ("produce", "consume", "log"):
+        rows = run.frames[name]
+        number = rows["seq"].astype(int)
+        of_topic = number // (2 * PRODUCERS) * PRODUCERS + number % PRODUCERS
+        second = number // PRODUCERS % 2 == 1
+        places = {"partition": of_topic % partitions, "offset": of_topic // partitions}
+        named = {"topic": rows["topic"].mask(second, "returns"), "topic_id": rows["topic_id"].mask(second, "t2")}
+        ids = {"producer_id": number % PRODUCERS, "seq": number // PRODUCERS}
+        marks = {"high_watermark": places["offset"] + MARGIN} if name == "consume" else {}
+        run.frames[name] = rows.assign(**ids, **places, **named, **marks)
+    run.read_in_order()
+    return run
+
+
 @cache
 def commits_run() -> Run:
     """Return 1,000 commits of three groups without consumers, each with its entry in the coordinator's log."""
     run = many(good_run().copy("commits"), 1_000)
     workload = run.documents["timeline"]["workloads"][0]
-    workload |= {"produce": None, "consume": None, "commit": {"topic": "orders", "groups": GROUPS, "rate": "20/s"}}
+    workload |= {"produce": None, "consume": None, "commit": {"topic": "orders", "groups": GROUPS, "rate_per_s": 20.0}}
     rows = run.frames["produce"]
     number = rows["seq"] % GROUPS
     place = {"group": "readers-" + number.astype(str), "partition": number, "offset": rows["seq"] // GROUPS}
@@ -166,13 +200,15 @@ def _without(run: Run, fault: str) -> None:
         documents[name] = [line for line in documents[name] if line["fault"] != fault]
 
 
-def many(run: Run, count: int, first: int = 0) -> Run:
+def many(run: Run, count: int) -> Run:
     """Return the run with ``count`` records of the first arm only, read by that arm, evenly spread over the run."""
-    run.documents["timeline"]["workloads"][0]["arms"] = {"baseline": {"client": "reference", "settings": {}}}
+    workload = run.documents["timeline"]["workloads"][0]
+    workload["arms"] = {"baseline": {"client": "reference", "settings": {}}}
+    workload["produce"]["rate_per_s"] = count / 50
     run.documents["run"]["producers"] = run.documents["run"]["producers"][:1]
     run.documents["timeline"]["slo"] = []
-    number = np.arange(count)
-    seq, intended = first + number, number * (50 * S) // count
+    number = seq = np.arange(count)
+    intended = number * (50 * S) // count
     taken = (5000 * np.random.default_rng(1).lognormal(0, 0.3, count)).astype(int)
     partition = number % PARTITIONS
     broker = 1 + partition % 3

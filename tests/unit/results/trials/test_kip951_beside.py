@@ -64,7 +64,7 @@ def test_restarts_are_reported(tmp_path: Path) -> None:
     rows = [row(arm, at * SECOND_US, us + at) for arm, us in took.items() for at in BLOCKS]
     result = measure(REGISTRATION, "restart-all", {"restart": shutdowns(tmp_path, rows)})
     assert (pytest.approx(0.5, rel=1e-3), 6) == (result.ours.value, result.ours.n)
-    assert "medians 100 ms and 200 ms, from 6 shutdowns" in result.why
+    assert "medians 100 ms and 200 ms (the ratio is of pairs), from 6 shutdowns" in result.why
     assert measure(REGISTRATION, "restart-all", {"restart": part("restart", {"all/both": [1.0]})}).ours.value is None
 
 

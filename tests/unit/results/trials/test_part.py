@@ -1,10 +1,12 @@
 """Figures of slices, compared with values computed by hand or by SciPy."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from aftershock.results.trials.part import Slice, bootstrap, mean, quantile, ratio, slices, slope
+from aftershock.results.trials.part import Slice, bootstrap, mean, median, quantile, ratio, slices, slope
 
 
 def test_only_whole_slices() -> None:
@@ -59,3 +61,20 @@ def test_a_drift_widens_the_interval() -> None:
 def test_a_censored_quantile() -> None:
     """A quantile that is a failed record is infinite; a lower quantile is its observed value."""
     assert (3.0, np.inf) == (quantile(np.array([1.0, np.inf, 3]), 0.5), quantile(np.array([1.0, np.inf, 3]), 0.99))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 10.0, 3.0, 2.0], 2.5),
+        ([3.0, 1.0, 2.0], 2.0),
+        ([1.0, math.inf], math.inf),
+        ([1.0, 2.0, math.inf], 2.0),
+        ([math.inf, math.inf], math.inf),
+    ],
+)
+def test_medians_of_even_samples_are_in_the_middle(values: list[float], expected: float) -> None:
+    """The nearest-rank p50 of an even sample is its lower middle value; censored values are infinite."""
+    assert expected == median(np.array(values))
+    assert quantile(np.array([1.0, 10.0, 3.0, 2.0]), 0.5) == 2.0
+    assert math.isnan(median(np.array([])))

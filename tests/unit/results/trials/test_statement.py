@@ -1,12 +1,25 @@
 """The word of a statement depends on its rule, on the position of the whole interval, and on the number of units."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from aftershock.results.trials.statement import Estimate, Judged, Measured, Rule, Word, sd_of_pilot
+from aftershock.results.trials.part import mean
+from aftershock.results.trials.statement import (
+    Estimate,
+    Judged,
+    Measured,
+    Rule,
+    Word,
+    clopper_pearson,
+    figure,
+    sd_of_pilot,
+    share_bounds,
+)
 
 
 def decide(rule: Rule, low: float | None, high: float | None, n: int = 8, registered: int = 8) -> Judged:
@@ -106,9 +119,10 @@ def test_an_interval_of_another_confidence_is_refused() -> None:
 @pytest.mark.parametrize(
     ("violations", "n", "word", "why"),
     [
-        (0, 6, "confirmed", "no violation in 6 kills: less than 39% with 95 % confidence"),
-        (0, 300, "confirmed", "less than 1% with 95 % confidence"),
-        (1, 6, "contradicted", "1 violations in 6 kills"),
+        (0, 6, "confirmed", "no violation in 6 kills: at most 39 % of them (95 %, one-sided)"),
+        (0, 300, "confirmed", "at most 1.0 % of them (95 %, one-sided)"),
+        (1, 6, "contradicted", "1 violations in 6 kills: 0.4 % to 64 % of them (95 %, two-sided)"),
+        (9, 6, "contradicted", "9 violations in 6 kills"),
         (0, 5, "undecided", "5 kills of 6 registered are too few"),
         (1, 5, "undecided", "too few"),
         (None, 6, "undecided", "unknown"),
@@ -168,3 +182,52 @@ def test_the_deviation_of_a_pilot_is_read_from_its_interval(rule: Rule, level: f
     ends = [math.exp(end) if rule.ratio else end for end in interval]
     assert pytest.approx(data.std(ddof=1)) == sd_of_pilot([*ends, 14], rule)
     assert pytest.approx(data.std(ddof=1)) == sd_of_pilot([*ends, 14, level], HALF if not rule.ratio else rule)
+
+
+# ---- figures of facts, and of units without differences
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 6), (1, 6), (3, 6), (6, 6), (0, 300), (17, 40), (1, 1)])
+def test_bounds_of_a_share_are_exact(hits: int, n: int) -> None:
+    """SciPy's Clopper-Pearson interval is the oracle; 0 of n and n of n have the one-sided bound, and say so."""
+    oracle = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
+    assert clopper_pearson(hits, n) == pytest.approx((oracle.low, oracle.high))
+    one_sided = stats.binomtest(hits, n, alternative="less" if hits == 0 else "greater").proportion_ci(0.95, "exact")
+    text = share_bounds(hits, n)
+    assert text.endswith("two-sided)" if 0 < hits < n else "one-sided)")
+    end = one_sided.high if hits == 0 else one_sided.low if hits == n else oracle.low
+    assert float(text.split(" %")[0].split()[-1]) == pytest.approx(100 * end, abs=0.51)
+
+
+def test_a_fact_has_no_interval_of_a_mean() -> None:
+    """Six cuts without a loss exclude losses in more than 39 % of cuts, not more than in none; the harmless twin with
+    a real spread keeps its interval.
+    """
+    fact = Rule("fact").decide(Measured(mean([0.0] * 6, "of the cuts"), "", 0), "cuts", 6)
+    assert ("confirmed", None) == (fact.word, fact.ours.interval)
+    assert "0 of the cuts, 0 of 6 violate: at most 39 % (95 %, one-sided)" == figure(fact.ours)
+    broken = Rule("fact").decide(Measured(mean([0.0, 1.0] * 3, "of the cuts"), "", 3), "cuts", 6)
+    assert "0.5 of the cuts, 3 of 6 violate: 12 % to 88 % (95 %, two-sided)" == figure(broken.ours)
+    assert "0.5 s, -0.0748 .. 1.07 (95 %), n = 6" == figure(mean([0.0, 1.0] * 3, "s"))
+
+
+def test_units_without_differences_have_no_interval_of_no_width() -> None:
+    """Seven slices without a byte say that at most 35 % of slices have one; six units still give a word, by signs."""
+    judged = Rule("below", (0.1,)).decide(Measured(mean([0.0] * 7, "%")), "slices", 6)
+    assert ("confirmed", "the value of all 7 slices is below 0.1") == (judged.word, judged.why)
+    assert "0 % in all n = 7, units that differ: at most 35 % (95 %, one-sided)" == figure(judged.ours)
+    assert "undecided" == Rule("below", (0.1,)).decide(Measured(mean([0.0] * 5, "%")), "slices", 6).word
+
+
+def test_ends_that_look_alike_get_more_digits() -> None:
+    assert "70 B, 69.998 .. 70.001 (90 %), n = 6" == figure(Estimate(70.0, 69.998, 70.001, 6, "B", 0.9))
+    assert "0.2 s, 0.1 .. 0.3 (95 %), n = 6" == figure(Estimate(0.2, 0.1, 0.3, 6, "s"))
+
+
+def test_no_published_interval_is_one_of_zeros() -> None:
+    """Stored evidence has no interval whose ends are equal, the page of the trials none of zeros."""
+    docs = Path(__file__).parents[4] / "docs"
+    ends = re.compile(r"(-?[\d.,]+) \.\. (-?[\d.,]+) \(9[05] %\)")
+    for stored in docs.glob("evidence/*/trial.json"):
+        assert [] == [match[0] for match in ends.finditer(stored.read_text()) if match[1] == match[2]]
+    assert " 0 .. 0 (" not in (docs / "KIPS.md").read_text(encoding="utf-8")

@@ -87,14 +87,52 @@ def test_settings_that_the_recorder_needs_are_refused(bench: Bench, name: str) -
         consumer_config(bench.consume(settings={name: "x"}))
 
 
+QUIET = {"disconnects": 0, "req_timeouts": 0}
+
+
 def test_traffic_adds_up_by_broker() -> None:
     """The coordinator's connection is to the same broker; a bootstrap connection has no broker id and doesn't count."""
-    traffic = Traffic()
+    traffic = Traffic(lambda: 0, lambda *_, **__: None)
     brokers = {
-        "10.0.0.1:1/1": {"nodeid": 1, "txbytes": 100, "rxbytes": 10},
-        "GroupCoordinator": {"nodeid": 1, "txbytes": 5, "rxbytes": 1},
-        "10.0.0.1:1/bootstrap": {"nodeid": -1, "txbytes": 999, "rxbytes": 999},
-        "10.0.0.2:1/2": {"nodeid": 2, "txbytes": 0, "rxbytes": 0},
+        "10.0.0.1:1/1": {"nodeid": 1, "txbytes": 100, "rxbytes": 10, **QUIET},
+        "GroupCoordinator": {"nodeid": 1, "txbytes": 5, "rxbytes": 1, **QUIET},
+        "10.0.0.1:1/bootstrap": {"nodeid": -1, "txbytes": 999, "rxbytes": 999, **QUIET},
+        "10.0.0.2:1/2": {"nodeid": 2, "txbytes": 0, "rxbytes": 0, **QUIET},
     }
     traffic.on_statistics(json.dumps({"brokers": brokers}))
     assert {1: (105, 11), 2: (0, 0)} == traffic.by_broker
+
+
+def test_connections_that_ended_and_requests_that_timed_out_are_events() -> None:
+    """What librdkafka counted more than at the statistics before, by broker; those of bootstrap addresses have none."""
+    told: list[tuple[str, dict[str, int]]] = []
+    times_us = iter((5, 1_000, 2_000, 3_000))
+    traffic = Traffic(lambda: next(times_us), lambda event, **details: told.append((event, details)))
+
+    def read(*counts: tuple[int, int, int]) -> None:
+        traffic.on_statistics(
+            json.dumps(
+                {
+                    "brokers": {
+                        f"{at}": {
+                            "nodeid": node,
+                            "txbytes": 0,
+                            "rxbytes": 0,
+                            "disconnects": ended,
+                            "req_timeouts": late,
+                        }
+                        for at, (node, ended, late) in enumerate(counts)
+                    }
+                }
+            )
+        )
+
+    read((1, 0, 0), (2, 0, 0), (-1, 3, 3))
+    assert told == []
+    read((1, 1, 0), (1, 1, 2), (2, 0, 0), (-1, 4, 3))
+    assert told == [
+        ("node_disconnected", {"t_us": 2_000, "node_id": 1, "count": 2, "since_us": 1_000}),
+        ("request_timed_out", {"t_us": 2_000, "node_id": 1, "count": 2, "since_us": 1_000}),
+    ]
+    read((1, 1, 0), (1, 1, 2), (2, 1, 0), (-1, 4, 3))
+    assert told[2:] == [("node_disconnected", {"t_us": 3_000, "node_id": 2, "count": 1, "since_us": 2_000})]

@@ -77,7 +77,8 @@ class Member(Program):
             offsets = {number: offset + 3 for number, offset in offsets.items()}
         if offsets and self.defect != "no-committed":
             epoch = {"old-epoch": self.epoch - 1, "no-epoch": -1}.get(self.defect, self.epoch)
-            self.say("committed", offsets=offsets, took_us=5, epoch=epoch)
+            took_us = {} if self.defect == "no-took" else {"took_us": 5}
+            self.say("committed", offsets=offsets, epoch=epoch, **took_us)
 
     def give_up(self, partitions: set[int]) -> None:
         if not partitions:
@@ -95,6 +96,8 @@ class Member(Program):
         self.epoch = epoch
         taken = {*[*partitions][:1]} if self.defect == "half-assigned" else partitions
         self.positions |= {number: self.world.committed[self.told["group"]].get(number, 0) for number in partitions}
+        if self.defect == "assigned-owned":
+            taken = {*self.positions}
         if taken and self.defect != "unassigned":
             self.say("assigned", partitions=sorted(taken), member="m", epoch=epoch)
 
@@ -129,6 +132,8 @@ CAUGHT: list[tuple[str, Check, str, Rule]] = [
     ("never-takes-over", TAKES_OVER, "as assigned after the other left", consume.ASSIGNED),
     ("no-commit", TAKES_OVER, "reported (partition, offset) (1, 0) more than once", group.COMMIT_FIRST),
     ("goes-on", OWNS, "which it did not own at that time", group.NOT_OWNED),
+    ("assigned-owned", OWNS, "reported the partitions [0, 2] as assigned, which it had already", group.ADDED),
+    ("no-took", COMMITS, "without `took_us`; a commit is judged at the time", group.SENT),
     ("commits-ahead", COMMITS, "and had reported its records up to offset", group.COVERED),
     ("old-epoch", COMMITS, "and its assignment had the epoch", group.EPOCH),
 ]

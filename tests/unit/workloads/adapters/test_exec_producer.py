@@ -128,6 +128,24 @@ def test_traffic_and_errors_of_a_program_are_recorded(bench: Bench) -> None:
     assert (event["event"], event["error"], event["detail"]) == ("client_error", "X", "d")
 
 
+def test_what_a_program_tells_of_its_connections_is_recorded(bench: Bench) -> None:
+    """Events have the time of the report, and rows the number of attempts; ready names what is always reported."""
+    code = f"""say(say='ready', reports=['attempts', 'node_disconnected', 'something_new'])
+say(say='node_disconnected', broker=2, at_ns={bench.origin_ns + 7_000_000})
+say(say='request_timed_out', broker=3)
+for order in orders: say(say='acked' if order['seq'] else 'failed', seq=order['seq'], attempts=2,
+                         **({{}} if order['seq'] else {{'error': 'X'}}))"""
+    before_us = bench.now_us()
+    producer = started(bench, program(code))
+    sends(bench, producer)
+    assert {"attempts", "node_disconnected"} == {*producer.reports()}
+    ended, late = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    assert ("node_disconnected", 2, 7_000) == (ended["event"], ended["node_id"], ended["t_us"])
+    assert ("request_timed_out", 3) == (late["event"], late["node_id"])
+    assert late["t_us"] >= before_us
+    assert {("ok", 2), ("in_doubt", 2)} == {(row["status"], row["attempts"]) for row in rows(bench, "p0")}
+
+
 @pytest.mark.parametrize(
     ("code", "what"),
     [

@@ -23,10 +23,12 @@ from aftershock.workloads.adapters.exec_protocol import (
     Died,
     Failed,
     Lost,
+    NodeDisconnected,
     Ready,
     Record,
     Report,
     ReportError,
+    RequestTimedOut,
     Revoked,
     Traffic,
     parse_report,
@@ -37,6 +39,10 @@ ROOT = Path(__file__).parents[4]
 
 REPORTS: list[tuple[str, Report]] = [
     ('{"say": "ready"}', Ready()),
+    ('{"say": "ready", "reports": ["attempts"]}', Ready(reports=("attempts",))),
+    ('{"say": "acked", "seq": 7, "attempts": 2}', Acked(seq=7, attempts=2)),
+    ('{"say": "node_disconnected", "broker": 2, "at_ns": 5}', NodeDisconnected(broker=2, at_ns=5)),
+    ('{"say": "request_timed_out", "broker": 2}', RequestTimedOut(broker=2)),
     ('{"say": "acked", "seq": 0, "partition": 3, "offset": 17}', Acked(seq=0, partition=3, offset=17)),
     ('{"say": "acked", "seq": 7}', Acked(seq=7, partition=-1, offset=-1)),
     ('{"say": "failed", "seq": 0, "error": "X", "in_doubt": true}', Failed(seq=0, error="X", in_doubt=True)),

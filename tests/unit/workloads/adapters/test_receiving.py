@@ -40,18 +40,34 @@ def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
     assert [(0, 5), (1, 0)] == [(row["partition"], row["offset"]) for row in rows]
 
 
+def test_a_client_that_reports_all_that_it_owns_is_named(bench: "Bench") -> None:
+    """The partitions that it had already, and had not given up; others are new."""
+    told = bench.consume(group="g", members=2)
+    receiving = ReceiveRecorder(told, bench.now_us, Events(told, bench.now_us))
+    places = [(bench.topic, number) for number in range(3)]
+    receiving.assigned(places[:2], "m")
+    receiving.revoked(places[1:2])
+    receiving.assigned(places[1:2], "m")
+    receiving.assigned(places, "m")
+    told_again = [json.loads(line).get("again") for line in bench.events.read_text().splitlines()]
+    assert [None, None, None, [[*places[0]], [*places[1]]]] == told_again
+    assert set(places) == receiving.owned
+
+
 @pytest.mark.parametrize(
-    ("per_s", "until_s", "end_s"),
+    ("per_s", "until_s", "end_s", "idle_s"),
     [
-        (100, 60, 5),  # reads the 500 records in five seconds
-        (20, 60, 25),  # slow, and longer than the idle limit, but fast enough
-        (5, 60, 10),  # too slow to finish before the limit
-        (0, 60, 10),  # no progress
-        (20, 8, 8),  # the limit is shorter than the idle limit
+        (100, 60, 5, None),  # reads the 500 records in five seconds
+        (20, 60, 25, None),  # slow, and longer than the idle limit, but fast enough
+        (5, 60, 10, 0),  # too slow to finish before the limit
+        (0, 60, 10, 10),  # no progress
+        (20, 8, 8, 0),  # the limit is shorter than the idle limit
     ],
 )
-def test_a_drain_lasts_as_long_as_it_can_succeed(bench: "Bench", per_s: int, until_s: int, end_s: int) -> None:
-    """A consumer that gives up records its position and the end of each partition."""
+def test_a_drain_lasts_as_long_as_it_can_succeed(
+    bench: "Bench", per_s: int, until_s: int, end_s: int, idle_s: int | None
+) -> None:
+    """A consumer that gives up records its position and the end of each partition, and whether it read anything."""
     now_s = 0
     told = bench.consume()
     receiving = ReceiveRecorder(told, lambda: now_s * S, Events(told, bench.now_us))
@@ -67,6 +83,9 @@ def test_a_drain_lasts_as_long_as_it_can_succeed(bench: "Bench", per_s: int, unt
         [("drain_incomplete", "consume", [[bench.topic, 0, position, 500], [bench.topic, 1, 7, 7]])]
         if position < 500
         else []
+    )
+    assert [(event["read"], event["idle_us"], event["t_us"]) for event in events] == (
+        [] if idle_s is None else [(position, idle_s * S, end_s * S)]
     )
     assert receiving.answer() is None
 

@@ -92,6 +92,12 @@ async def test_every_record_sent_is_recorded_logged_and_consumed(live_bench: Ben
         ends = await run_to_the_end(fleet, bench, start_us + S)
         assert {worker.pid for worker in fleet._workers if worker.pid and not gone(worker.pid)} == set()
         assert fleet.progress().keys() == {"p0", "p1", "c0", "c1"}
+        connections = ("node_disconnected", "request_timed_out")
+        producers, consumers = (
+            dict.fromkeys(("p0", "p1"), connections),
+            dict.fromkeys(("c0", "c1"), (*connections, "values")),
+        )
+        assert fleet.reports() == producers | consumers
     convert(bench.spool, bench.outcomes)
     ends = end_offsets(bench._common["bootstrap"], topics(bench), 20)
     read_log(bench._common["bootstrap"], topics(bench), ends, bench.log, ReadLimit(20))

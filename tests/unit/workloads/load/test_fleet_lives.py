@@ -36,7 +36,7 @@ async def kill(bench: Bench, fleet: Fleet, worker: str) -> int:
     pid = fleet.pids()[worker]
     mark_down(bench.spool, worker, pid)
     os.kill(pid, signal.SIGKILL)
-    process = fleet._workers[[told.worker for told in fleet._assignments].index(worker)]
+    process = fleet._workers[[told.worker for told in fleet.assignments].index(worker)]
     await asyncio.wait_for(process._process.ended.wait(), 20)
     return pid
 

@@ -64,6 +64,9 @@ def test_every_client_must_have_settled_and_the_worst_is_named() -> None:
     both = judge_warmup({"baseline": flat, "kip951": drifting})
     assert not both.ok
     assert both.why.startswith("kip951: the latency drifted by")
+    assert both.unsettled == ("kip951",)
+    silent = judge_warmup({"baseline": flat, "kip951": drifting, "asleep": []})
+    assert (silent.why, silent.unsettled) == ("asleep: no record has completed", ("asleep", "kip951"))
     assert judge_warmup({"baseline": flat}).ok
 
 

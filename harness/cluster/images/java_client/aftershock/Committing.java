@@ -34,7 +34,7 @@ final class Committing {
             Committing committing = new Committing(admin, told, pipe);
             admin.describeCluster().nodes().get();
             Traffic.watch(admin::metrics, pipe);
-            pipe.say("ready");
+            pipe.say("ready", "reports", Connections.reports());
             for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
                 committing.order(order);
             }

@@ -82,7 +82,7 @@ final class Consuming implements ConsumerRebalanceListener {
         if (told.hasNonNull("group")) {
             subscribe(told);
             if (told.path("members").asInt() > 1) {
-                pipe.say("ready", "accepts", ACCEPTS); // a member of several may get no partitions
+                pipe.say("ready", "accepts", ACCEPTS, "reports", Connections.reports()); // a member of several may get no partitions
             }
             return;
         }
@@ -120,7 +120,7 @@ final class Consuming implements ConsumerRebalanceListener {
         if (partitions.isEmpty()) {
             pipe.sayTimed("assigned", "partitions", List.of(), "member", member, "epoch", epoch());
         }
-        pipe.say("ready", "accepts", ACCEPTS);
+        pipe.say("ready", "accepts", ACCEPTS, "reports", Connections.reports());
     }
 
     @Override

@@ -8,6 +8,7 @@ public final class Main {
 
     public static void main(String[] arguments) {
         Pipe pipe = new Pipe(System.in, System.out);
+        Connections.watch(pipe);
         System.setOut(System.err); // standard output is reserved for reports
         try {
             run(pipe.next(), pipe);

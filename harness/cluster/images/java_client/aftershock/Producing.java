@@ -31,7 +31,7 @@ final class Producing {
                 producing.awaitLeaders(topic.get("name").asText(), topic.get("partitions").asInt());
             }
             Traffic.watch(producer::metrics, pipe);
-            pipe.say("ready", "accepts", List.of("topics"));
+            pipe.say("ready", "accepts", List.of("topics"), "reports", Connections.reports());
             for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
                 producing.send(order);
             }

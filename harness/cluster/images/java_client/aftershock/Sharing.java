@@ -72,7 +72,7 @@ final class Sharing extends Thread {
         Map<String, Sharing> groups = join(told, pipe);
         long deadlineNs = TimeUnit.MILLISECONDS.toNanos(told.get("deadline_ms").asLong());
         Traffic.watch(() -> metricsOf(groups), pipe);
-        pipe.say("ready");
+        pipe.say("ready", "reports", Connections.reports());
         for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
             long untilNs = System.nanoTime() + deadlineNs;
             groups.get(order.get("group").asText()).orders.add(new Order(order.get("seq").asLong(), untilNs));

@@ -42,7 +42,7 @@ final class Traffic {
     }
 
     /** `node-3` is broker 3; `node--1` a bootstrap address; `node-2147483644` broker 3 as a coordinator. */
-    private static int broker(String node) {
+    static int broker(String node) {
         if (!node.startsWith("node-")) {
             return -1;
         }

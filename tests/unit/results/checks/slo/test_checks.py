@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Status, Verdict
+from aftershock.results.checks.check import Check, Status, Verdict, from_json
 from aftershock.results.checks.slo.checks import wanted
 from aftershock.results.measure.facts import Cut, Recovered, RecoveryCriterion
+from aftershock.results.report.verdict_formats import summary
 from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
@@ -137,3 +138,52 @@ def test_an_invalid_slo_in_a_timeline_is_an_evidence_error() -> None:
     """The error names the timeline file before any measurement."""
     with pytest.raises(EvidenceError, match=r"timeline\.json: an SLO can't be parsed"):
         wanted(Stage().evidence("produce.latency p95 < 5"))
+
+
+LASTING = Recovered(
+    100, 6_400_000, 12 * S, definition=2, limit_us=100_000, heal_us=6 * S, first_calm_us=1_200_000, slow_after=14
+)
+
+
+def test_a_recovery_is_told_with_its_heal_first_calm_and_limit() -> None:
+    """A client that was normal only after the heal is a finding, although the SLO holds."""
+    check = Stage(recoveries={("kill-1", A): LASTING}).check("recovery < 8s after kill-1")
+    assert (check.status, check.observed) == (PASS, 6.4)
+    assert check.why == (
+        "normal again 6.400 s after inject (not before the heal, 0.400 s after it); first calm 1.200 s; 14 slow "
+        "records after it; slow is over 100 ms"
+    )
+    assert check.finding == check.why
+    assert from_json(verdict_of(check).to_json()).checks == (check,)
+    printed = " ".join(summary(verdict_of(check)).split())
+    assert "Finding: a recovery-kill-1: normal again 6.400 s after inject (not before the heal" in printed
+
+
+def test_a_recovery_before_the_heal_is_no_finding() -> None:
+    """Neither is one from a fault that does not last, or of a run of an older version, whose text says so."""
+    for recovered, text in (
+        (replace(LASTING, heal_us=7 * S), "normal again 6.400 s after inject (before the heal); first calm"),
+        (replace(LASTING, heal_us=None), "normal again 6.400 s after inject; first calm"),
+        (
+            Recovered(100, 6_400_000, 12 * S),
+            "recovered 6.400 s after inject (the first calm, as recovery was defined",
+        ),
+    ):
+        check = Stage(recoveries={("kill-1", A): recovered}).check("recovery < 8s after kill-1")
+        assert (check.status, check.finding) == (PASS, "")
+        assert check.why.startswith(text)
+        assert "finding" not in check.to_json()
+
+
+def test_the_rounds_that_needed_the_heal_are_counted() -> None:
+    rounds = ("kill@1", "kill@2", "kill@3")
+    values = (LASTING, replace(LASTING, heal_us=7 * S), replace(LASTING, recovered_us=7 * S))
+    recoveries = dict(zip(((fault, A) for fault in rounds), values, strict=True))
+    check = Stage(steps=rounds, recoveries=recoveries).check("recovery < 8s after kill")
+    assert check.finding.startswith(
+        "2 of 3 recoveries came only after the heal; the slowest: normal again 7.000 s after"
+    )
+
+
+def verdict_of(check: Check) -> Verdict:
+    return Verdict("r1", "plan", 1, ("a",), (check,))

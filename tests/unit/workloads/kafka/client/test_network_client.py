@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12.request import MetadataRequest
 
 from aftershock.errors import ClientError, ProtocolError, UnsupportedError
 from aftershock.tests.scripted_broker import ScriptedBroker
@@ -18,6 +19,10 @@ from aftershock.workloads.kafka.client.tasks import monotonic_ms
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import Backoff, MetadataResponse, Node
 from aftershock.workloads.kafka.wire.connection import Address
+
+METADATA_REQUEST = MetadataRequest(
+    topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+)
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +282,24 @@ async def test_a_lost_connection_requests_metadata(cluster: ScriptedBroker) -> N
         cluster.close_connections(1)
         lost = ("node_disconnected", {"node_id": 1, "why": "the connection was lost"})
         await until(lambda: bench.brokers.refresh_if_due() and lost in bench.told, lambda: str(bench.told))
+
+
+async def test_a_request_that_times_out_is_an_event_of_its_own(cluster: ScriptedBroker) -> None:
+    """Before the event of the connection, which the time-out closes."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        channel = await bench.brokers.channel(1)
+        cluster.script("Metadata", node=1, answer="none")
+        with pytest.raises(TimeoutError):
+            await channel.request(METADATA_REQUEST, timeout_ms=20)
+        assert channel.timed_out
+        told = [
+            ("request_timed_out", {"node_id": 1}),
+            ("node_disconnected", {"node_id": 1, "why": "a request timed out"}),
+        ]
+        await until(lambda: bench.brokers.refresh_if_due() and told[1] in bench.told, lambda: str(bench.told))
+        at = bench.told.index(told[0])
+        assert told == bench.told[at : at + 2]
 
 
 async def test_an_unknown_node_is_a_connection_error(cluster: ScriptedBroker) -> None:

@@ -1,0 +1,105 @@
+"""Second readings of ``gap`` and ``unavailable``: the times in which nothing succeeded."""
+
+from fractions import Fraction
+
+from aftershock.tests.readings.figure import Asked, Figure, Figures
+from aftershock.tests.readings.records import SUBJECTS
+from aftershock.tests.readings.run import Run
+
+# ruff: noqa: S608 - queries are built from names of this module
+
+GAP_US_MIN = 1000
+"""Shorter gaps count as a millisecond."""
+STALL_US_MIN = 1_000_000
+"""A shorter stall does not count for ``unavailable``."""
+PAUSE_US = 1_000_000
+"""A stall of failing records ends if nothing waits for longer."""
+
+SUCCESSES = """
+    create view successes as
+    select * from outcomes where op in ('produce', 'commit') and status = 'ok'
+    union all select * from firsts
+"""
+STALLS = f"""
+    create table stalls as
+    with waits as (
+        select 'produce' as op, who, topic, partition, intended_us as since_us, done_us as until_us, status = 'ok' as ok
+        from outcomes where op = 'produce' and partition is not null
+        union all
+        select 'produce', who, null, null, intended_us, done_us, status = 'ok' from outcomes where op = 'produce'
+        union all
+        select 'consume', reader.who, sent.topic, sent.partition, sent.done_us, first.done_us, first.done_us is not null
+        from outcomes as sent join subscriptions as reader using (topic)
+        left join firsts as first
+        on (first.who, first.producer_id, first.seq) = (reader.who, sent.producer_id, sent.seq)
+        where sent.op = 'produce' and sent.status = 'ok'
+        and (not from_latest or sent.intended_us >= (select min(start_us) from spans where window_name = 'run'))
+    ), ended as (
+        select * exclude (until_us), coalesce(until_us, (select max(end_us) from phases)) as until_us from waits
+    ), steps as (
+        select *,
+            max(until_us) filter (ok) over (before rows between unbounded preceding and 1 preceding) as success_us,
+            min(since_us) over (before rows between current row and unbounded following) as wanted_us,
+            count(*) filter (ok) over (before rows between unbounded preceding and 1 preceding) as silence,
+            lag(until_us) over before as previous_us
+        from ended window before as (partition by op, who, topic, partition order by until_us, ok desc)
+    ), pieces as (
+        select *, greatest(success_us, wanted_us) as start_us from steps
+    ), numbered as (
+        select *, count(*) filter (start_us > previous_us + {PAUSE_US}) over (
+            partition by op, who, topic, partition, silence order by until_us, ok desc
+        ) as piece from pieces
+    )
+    select op, who, topic, partition, min(start_us) as start_us, max(until_us) as end_us
+    from numbered group by op, who, topic, partition, silence, piece
+    having max(until_us) - min(start_us) >= {STALL_US_MIN}
+"""
+
+
+def prepare(run: Run) -> None:
+    run.db.execute(SUCCESSES)
+    run.db.execute(STALLS)
+
+
+def gaps(run: Run, asked: Asked) -> Figures:
+    op, subject = asked.op, SUBJECTS[asked.by]
+    subjects = f"select distinct who, {subject} as subject from outcomes where op = '{op}' and {subject} is not null"
+    if asked.by == "partition":
+        subjects += f" union select who, topic || '/' || partition from {_TOPICS[op]} join partitions using (topic)"
+    if asked.by == "producer" and op == "produce":
+        subjects += " union select who, producer_id from producers"
+    rows = run.rows(f"""
+        with subjects as ({subjects}),
+        span as (select start_us, end_us from spans where window_name = '{asked.window}'),
+        moments as (
+            select who, subject, start_us, unnest([start_us, end_us]) as t_us, false as is_success from subjects, span
+            union all
+            select who, {subject}, start_us, done_us, true from successes
+            join span on done_us >= start_us and done_us < end_us where op = '{op}' and {subject} is not null
+        ), steps as (
+            select who, subject, is_success,
+                   t_us - lag(t_us) over (partition by who, subject, start_us order by t_us) as us from moments
+        )
+        select who, subject, count(*) filter (is_success), max(us) from steps group by all""")
+    found: dict[str, list[Figure]] = {}
+    for who, _, n, us in rows:
+        # without any success, n is the number of records that were due
+        found.setdefault(who, []).append(Figure(Fraction(max(us, GAP_US_MIN)), n or None))
+    return found
+
+
+_TOPICS = {"consume": "subscriptions", "produce": "producers"}
+
+
+def unavailable(run: Run, asked: Asked) -> Figures:
+    """Return the time of each partition, and of the client as a whole, in stalls within the window."""
+    rows = run.rows(f"""
+        select who, topic, partition,
+               sum(least(stalls.end_us, spans.end_us) - greatest(stalls.start_us, spans.start_us))
+        from stalls join spans on stalls.start_us < spans.end_us and stalls.end_us > spans.start_us
+        where window_name = '{asked.window}' and op = '{asked.op}' group by all""")
+    clients = run.rows(f"select distinct who from outcomes where op = '{asked.op}'")
+    found = {who: [Figure(Fraction(0))] for (who,) in clients}
+    for who, _, _, us in rows:
+        found[who].append(Figure(Fraction(us)))
+    return found
