@@ -201,7 +201,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "stale_assignment"},
         unit="deliveries",
         if_examined=True,
-        needs={"consume": "a partition that was given up"},
+        needs={"consume": "members that report their assignments"},
     ),
     "fenced": Rule(
         "a commit that Kafka accepted from a member after another member had got the partition",
@@ -220,7 +220,7 @@ RULES: Mapping[str, Rule] = {
         {"consume": "commit_ahead"},
         unit="commits",
         if_examined=True,
-        needs={"consume": "a commit after a delivery"},
+        needs={"consume": "a commit with the time of its sending (took_us)"},
     ),
     "commit_behind": Rule(
         "a group resumed before its committed position",

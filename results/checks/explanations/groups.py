@@ -14,7 +14,7 @@ resumed before the commit  a truncation of the coordinator's partition of ``__co
                            the assignment (an unclean election or a power cut), or ``delete_group_offsets`` between them
 commit lost                such a truncation after the commit, or ``delete_group_offsets`` of its group and partition
 commit moved back in the   a commit that was in flight on a connection that ended, or timed out, before the later commit
-coordinator's log          was sent
+coordinator's log          was sent; faults that break connections count for clients that do not tell this themselves
 =========================  =============================================================================================
 
 A group's coordinator is the leader of the group's partition of ``__consumer_offsets``. If the run has no history of
@@ -298,6 +298,8 @@ def _of_lost_commits(evidence: Evidence, client: Client, op: str, harms: Sequenc
     ends, tells = connection_ends(evidence, client, op)
     for at_us, cause in ends:
         yield replace(own, cause=f"{cause} while the commit was in flight", from_us=at_us, until_us=at_us)
+    if tells:
+        return
     workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
     rack = (workload.get(op) or {}).get("rack")
     for harm in harms:
@@ -306,6 +308,5 @@ def _of_lost_commits(evidence: Evidence, client: Client, op: str, harms: Sequenc
             cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
             during = replace(own, cause=cause, evidence="journal.jsonl")
             yield replace(during, from_us=harm.start_us, until_us=harm.end_us)
-    if not tells:
-        cause = "a connection that ended while the commit was in flight, of which the client does not tell"
-        yield replace(own, cause=cause, evidence="events.jsonl has no such event", from_us=0, certain=False)
+    cause = "a connection that ended while the commit was in flight, of which the client does not tell"
+    yield replace(own, cause=cause, evidence="events.jsonl has no such event", from_us=0, certain=False)

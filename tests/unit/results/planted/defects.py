@@ -3,6 +3,7 @@
 from aftershock.tests.unit.results.planted import (
     commits,
     explained,
+    explained_groups,
     inputs,
     latencies,
     load,
@@ -13,4 +14,16 @@ from aftershock.tests.unit.results.planted import (
 )
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
 
-__all__ = ["DEFECTS", "commits", "explained", "inputs", "latencies", "load", "members", "readers", "records", "trust"]
+__all__ = [
+    "DEFECTS",
+    "commits",
+    "explained",
+    "explained_groups",
+    "inputs",
+    "latencies",
+    "load",
+    "members",
+    "readers",
+    "records",
+    "trust",
+]
