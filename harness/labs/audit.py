@@ -151,14 +151,15 @@ def planned(
 
 
 def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
-    """Return changes of a scenario's plan that replace its arms; they keep the settings of the plan's first arm.
+    """Return changes of a scenario's plan that replace its arms, which keep the settings that all its arms share.
 
     All groups have one coordinator, so that of the first client's group stands for all.
     """
     document = load(find(f"audit/{scenario}")).data
     (workload,) = document["workloads"]
-    first, arm = next(iter(workload["arms"].items()))
-    common = dict(arm.get("settings") or {})
+    first = next(iter(workload["arms"]))
+    settings = [arm.get("settings") or {} for arm in workload["arms"].values()]
+    common = {key: value for key, value in settings[0].items() if all(own.get(key) == value for own in settings)}
     arms = {name: {**arm, "settings": {**common, **arm.get("settings", {})}} for name, arm in clients.items()}
     changes = [f"workloads.orders.arms={json.dumps(arms)}"]
     group, own = (f"coordinator of {_GROUP}-{name}" for name in (first, next(iter(clients))))

@@ -382,7 +382,6 @@ class _LiveRun:
             await asyncio.gather(
                 asyncio.to_thread(read, limit.part()),
                 asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
-                read_commits(cluster, self.timeline, home, log, limit.part()),
                 self.leaders.write(log),
             )
         finally:
@@ -399,6 +398,10 @@ class _LiveRun:
             log(f"the consumer {worker} did not read to their ends: {names}")
         self.record_reports()  # of clients too that a fault has started
         await self.fleet.quit()
+        # consumers commit until they are closed
+        read_us = self.clock.now_us()
+        if (result := await read_commits(cluster, self.timeline, home, log, ReadLimit(READ_IDLE_S))) is not None:
+            self.home.event(read_us, "offsets_read", **result)
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)
 
@@ -409,16 +412,26 @@ class _LiveRun:
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
 
 
-async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log, limit: ReadLimit) -> None:
-    """Write the run's offset commits from the coordinators' topics to disk, except those on an attached cluster."""
+async def read_commits(
+    cluster: Target, timeline: Timeline, home: Path, log: Log, limit: ReadLimit
+) -> dict[str, str] | None:
+    """Write the offset commits of the run's groups from the coordinators' topics to disk.
+
+    Return the details of the event ``offsets_read``: the ``error`` if the topics can't be read. Return None if the plan
+    has no group, or on an attached cluster, of whose coordinators' topics nothing is read.
+    """
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
+    if any((load.get("consume") or {}).get("group") for load in timeline.workloads):
+        topics.add(OFFSETS)
     if "attach" in timeline.cluster or not topics:
-        return
+        return None
     try:
         await asyncio.to_thread(read_committed, cluster.admin.copy(), sorted(topics), home / "offsets", limit)
     except AftershockError as error:
         log(f"the committed offsets can't be read from the coordinators' topics: {error}")
+        return {"error": str(error)}
+    return {}
 
 
 async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:

@@ -20,16 +20,20 @@ What was not observed is not passed. Who should have observed it decides how tha
   duplicate has no offset). The rule judges the others, and its check says how many it left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, subject_of
-from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers
+from aftershock.results.checks.explanations.causes import explanations
+from aftershock.results.checks.explanations.model import Anomaly, Explanation, counted, first_match
+from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, committing_readers
 from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
 from aftershock.results.checks.rules import RULES, Event, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import Facts, Finding
+from aftershock.results.measure.facts import Explained, Facts, Finding
 
 _NAMES_MAX = 3
 
@@ -49,6 +53,10 @@ class Result:
     note: str = ""
     partial: str = ""
     judged: bool = True
+
+
+Causes = Callable[[], Sequence[Explanation]]
+"""Function that returns the explanations of the run, which are needed only if events break a rule."""
 
 
 _SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
@@ -95,19 +103,22 @@ def _coverage(results: Sequence[Result]) -> Check:
 
 
 def _results(evidence: Evidence, facts: Facts) -> Iterator[Result]:
+    causes = cache(partial(explanations, evidence))
     if any(client.produces_to or client.consumes_from for client in evidence.clients):
-        yield from _of_subject(evidence, facts, "log", None)
+        yield from _of_subject(evidence, facts, "log", None, causes)
     for client in evidence.clients:
         if client.produces_to:
-            yield from _of_subject(evidence, facts, "produce", client)
+            yield from _of_subject(evidence, facts, "produce", client, causes)
         if client.consumes_from:
-            yield from _of_subject(evidence, facts, "consume", client)
-    for client in committers(evidence):
-        yield from _of_subject(evidence, facts, "commit", client)
+            yield from _of_subject(evidence, facts, "consume", client, causes)
+    for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)]):
+        yield from _of_subject(evidence, facts, "commit", client, causes)
     yield from _of_replicas(facts)
 
 
-def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Client | None) -> Iterator[Result]:
+def _of_subject(
+    evidence: Evidence, facts: Facts, subject: Subject, client: Client | None, causes: Causes
+) -> Iterator[Result]:
     """Yield the result of each rule for the produce or consume side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
@@ -125,6 +136,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
             producer_id = next((number for number, owner in evidence.producers.items() if owner == key), -1)
             samples = tuple((producer_id, seq) for seq in count.seqs[:SAMPLES_MAX])
             finding = _add(finding, count.examined, count.broken, samples)
+            finding = replace(finding, explained=(*finding.explained, *count.undecided))
             notes.append(count.note)
 
         if rule_name == "corrupt":
@@ -136,23 +148,20 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
         elif rule_name == "co_owned" and client:
             if not group_of(evidence, client):
                 continue
-            overlaps = co_assigned(evidence, client)
-            examined = overlaps.examined if total or overlaps.forbidden else 0  # who reads nothing shares no partition
-            finding = _add(finding, examined, overlaps.forbidden)
-            excused = overlaps.permitted + facts.finding("co_owned_in_fault", side, key).broken
-            if excused:
-                notes.append(
-                    f"{excused} further overlaps are permitted, "
-                    "because faults cut members off the coordinator of the group"
-                )
+            examined, overlaps = co_assigned(evidence, client)
+            # a client that reads nothing shares no partition
+            finding = _with_anomalies(finding, examined if total or overlaps else 0, overlaps, causes)
         elif rule_name in ("fenced", "stale_assignment") and client:
-            if client.members == 1:
+            if client.members == 1 and not finding.broken:
                 continue  # no other member could have got the partition
             if rule_name == "fenced":
-                finding = _add(finding, *fenced(evidence, client))
+                finding = _with_anomalies(finding, *fenced(evidence, client), causes)
                 commits = [event for event in _events(evidence, client) if event["event"] == "committed"]
                 unsent = sum(event.get("took_us") is None for event in commits)
                 notes.append(f"{unsent} commits without the time of their sending were not compared" if unsent else "")
+        undated = facts.finding("commit_undated", side, key).examined if rule_name == "commit_ahead" else 0
+        if undated:
+            notes.append(f"{undated} commits without the time of their sending (took_us) were not judged")
         partial, unassigned = "", facts.finding("unassigned", side, key).broken
         if rule_name in _OF_ASSIGNMENTS and unassigned and finding.examined:
             partial = _UNASSIGNED
@@ -198,6 +207,18 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
     if (rule, side) == ("phantom", "produce") and finding.broken:
         return "the producer reported these records as failed, but they are in the log"
     return ""
+
+
+def _with_anomalies(finding: Finding, examined: int, anomalies: Sequence[Anomaly], causes: Causes) -> Finding:
+    """Add breaches that were found in events, and count those that a cause explains."""
+    by_cause = Counter(first_match(causes(), finding.rule, finding.side, anomaly) for anomaly in anomalies)
+    explained = [counted(cause, n) for cause, n in by_cause.items() if cause is not None]
+    # of deliveries and of events, one cause is told once
+    merged = Counter(dict[Explained, int]())
+    for part in (*finding.explained, *explained):
+        merged[replace(part, n=0)] += part.n
+    parts = tuple(replace(part, n=n) for part, n in merged.items())
+    return replace(_add(finding, examined, len(anomalies)), explained=parts)
 
 
 def _add(finding: Finding, examined: int, broken: int, samples: tuple[tuple[int, int], ...] = ()) -> Finding:

@@ -10,18 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from aftershock.results.measure.facts import Explained
+
 Event: TypeAlias = Mapping[str, Any]
 Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
 
 
 @dataclass(frozen=True)
 class EventCount:
-    """Number of events that an integrity rule examined, number of breaches, and ``seqs`` of the affected records."""
+    """Number of events that an integrity rule examined, number of breaches, and ``seqs`` of the affected records.
+
+    ``undecided`` are the breaches, by cause, of which the events can't tell whether the cause permits them.
+    """
 
     examined: int
     broken: int
     seqs: tuple[int, ...] = ()
     note: str = ""
+    undecided: tuple[Explained, ...] = ()
 
 
 def immediate_retries(events: Sequence[Event]) -> EventCount:
@@ -39,15 +45,20 @@ def immediate_retries(events: Sequence[Event]) -> EventCount:
     return EventCount(len(immediate), len(broken), tuple(sorted({token for _, _, _, token, *_ in broken})))
 
 
+UNDATED = "the client does not tell when the commit was sent"
+_NO_TOOK = "`committed` in events.jsonl has no took_us"
+
+
 def decreases(events: Sequence[Event]) -> EventCount:
     """Count the leader hints and committed offsets that are lower than an earlier value for the same partition.
 
     A client refuses a leader hint that is not newer (KIP-951), so an epoch accepted twice is a breach too. An offset
     may be committed twice, and may decrease after an assignment or a position reset. A coordinator executes a member's
     commits in the order of their sending, in which they are compared: librdkafka reports an asynchronous commit later
-    than a synchronous one that followed it.
+    than a synchronous one that followed it. A commit without ``took_us`` may have been sent before the higher one, so
+    its decrease is undecided.
     """
-    examined, broken = 0, {"leader hints": 0, "committed positions": 0}
+    examined, broken, undated = 0, {"leader hints": 0, "committed positions": 0}, 0
     highest: dict[tuple[Any, ...], int] = {}
     for event in sorted(events, key=lambda event: event["t_us"] - (event.get("took_us") or 0)):
         if event["event"] in ("assigned", "position_reset"):
@@ -59,11 +70,15 @@ def decreases(events: Sequence[Event]) -> EventCount:
             values = [("committed positions", *position) for position in event["offsets"]]
         for kind, topic, partition, value in values:
             key = (event.get("worker"), kind, topic, partition)
+            is_commit = kind == "committed positions"
             examined += 1
-            broken[kind] += highest.get(key, value - 1) >= value + (kind == "committed positions")
+            if highest.get(key, value - 1) >= value + is_commit:
+                broken[kind] += 1
+                undated += is_commit and event.get("took_us") is None
             highest[key] = max(value, highest.get(key, value))
     note = "; ".join(f"{count} of them are {kind}" for kind, count in broken.items() if count)
-    return EventCount(examined, sum(broken.values()), note=note)
+    undecided = (Explained(UNDATED, _NO_TOOK, undated, certain=False),) if undated else ()
+    return EventCount(examined, sum(broken.values()), note=note, undecided=undecided)
 
 
 @dataclass(frozen=True)
@@ -93,18 +108,21 @@ _EXPLAIN = "`aftershock explain RUN --record PRODUCER:SEQ` shows the history of 
 RULES: Mapping[str, Rule] = {
     "lost": Rule(
         "an acknowledged record that is not in the log; a record in the log that was not delivered to a reader; an "
-        "acknowledged commit that is not in the coordinator's log",
+        "acknowledged commit that is not in the coordinator's log, or below which that log ends",
         "with acks below all, or after an unclean election, a later leader epoch that begins at or below the record's "
-        "offset and whose leader was elected after the acknowledgement; a deletion or a power cut of that partition",
+        "offset and whose leader was elected after the acknowledgement; a deletion or a power cut of that partition; "
+        "for commits, the same of the coordinator's partition, or deleted offsets of that group",
         f"{_EXPLAIN}; then read the logs of the partition's leaders (logs/k*.log) around the acknowledgement",
         {"produce": "lost", "consume": "lost", "commit": "lost"},
     ),
     "duplicate": Rule(
-        "one record of an idempotent producer at two offsets of the log; an offset delivered twice to a reader",
+        "one record of an idempotent producer at two offsets of the log; an offset delivered twice to a reader without "
+        "a new assignment, or below the last acknowledged commit",
         "without idempotence, a second attempt that was possible between the sending of the record and its "
-        "acknowledgement; an unclean election or a rewrite of that partition",
+        "acknowledgement; an unclean election or a rewrite of that partition; for readers, a new assignment, from the "
+        "last acknowledged commit on, or a reset of this reader's position that was out of range",
         f"{_EXPLAIN}; look for a retry of an acknowledged batch, or a position that was read again",
-        {"produce": "duplicate", "consume": "repeated"},
+        {"produce": "duplicate", "consume": "duplicate"},
     ),
     "order": Rule(
         "records in the log out of order of their sequence number, sent by an idempotent producer or with one request "
@@ -169,20 +187,21 @@ RULES: Mapping[str, Rule] = {
     ),
     "co_owned": Rule(
         "two members of a group read a partition at the same time",
-        "a fault that keeps this member from learning of its group",
+        "a fault that keeps the earlier owner from its coordinator, until its session time-out and one heartbeat after "
+        "the fault's end",
         "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
         {"consume": "co_owned"},
         unit="assignments",
     ),
     "stale_assignment": Rule(
-        "a delivery from a partition that the member had given up",
+        "a delivery from a partition that the member had given up, or that it was never assigned",
         "nothing",
         "compare `revoked` and `lost` of the member in events.jsonl with its later deliveries: it still fetches the "
         "partition, or works off records that it had fetched",
         {"consume": "stale_assignment"},
         unit="deliveries",
         if_examined=True,
-        needs={"consume": "a partition that was given up"},
+        needs={"consume": "members that report their assignments"},
     ),
     "fenced": Rule(
         "a commit that Kafka accepted from a member after another member had got the partition",
@@ -195,17 +214,18 @@ RULES: Mapping[str, Rule] = {
         needs={"consume": "a commit with the time of its sending (took_us)"},
     ),
     "commit_ahead": Rule(
-        "a group committed a position beyond the records that it had read",
+        "a group committed a position beyond the records that it had read when it sent the commit",
         "nothing",
         "compare the samples' commits with the group's deliveries: does the group commit before it reads?",
         {"consume": "commit_ahead"},
         unit="commits",
         if_examined=True,
-        needs={"consume": "a commit after a delivery"},
+        needs={"consume": "a commit with the time of its sending (took_us)"},
     ),
     "commit_behind": Rule(
         "a group resumed before its committed position",
-        "nothing",
+        "an unclean election or a power cut of the coordinator's partition, or deleted offsets of that group, between "
+        "the commit and the assignment",
         "compare `committed` before `assigned` in events.jsonl: was the commit lost when the coordinator moved?",
         {"consume": "commit_behind"},
         unit="assignments",
@@ -230,7 +250,7 @@ RULES: Mapping[str, Rule] = {
         needs={"produce": "a retry of a batch (batch_retried)"},
     ),
     "replica": Rule(
-        "replicas that differ after the last heal",
+        "replicas that differ after the last heal, from the log or among themselves",
         "nothing",
         "compare the replicas with kafka-dump-log --deep-iteration: a replica was not truncated, or lost records",
         {"replicas": "differing"},

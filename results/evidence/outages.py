@@ -13,15 +13,18 @@ POLLING_STOPPED = "resume_polling"
 """The undo verbs, in the journal, of faults that kill clients, freeze them, or keep consumers from polling."""
 
 
-def worker_outages(evidence: Evidence, *verbs: str, besides: str = "") -> dict[str, tuple[Interval, ...]]:
+def worker_outages(
+    evidence: Evidence, *verbs: str, besides: str = "", only: str = ""
+) -> dict[str, tuple[Interval, ...]]:
     """Return, by client process, the times in which faults with one of the undo ``verbs`` stopped that process.
 
-    Faults of the kind ``besides`` are left out.
+    Faults of the kind ``besides`` are left out; with ``only``, all faults of other kinds.
     """
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
     for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
         of_fault = [line for line in evidence.journal if line["fault"] == fault and line.get("kind") != besides]
+        of_fault = [line for line in of_fault if not only or line.get("kind") == only]
         lines = [line for line in of_fault if (line.get("undo") or {}).get("verb") in verbs]
         if lines:
             healed = [line["t_us"] for line in lines if line["state"] == "healed"]

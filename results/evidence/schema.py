@@ -82,6 +82,6 @@ CHECKS = _table(
     id string, kind string, subject string, arm string, phase string, status string,
     observed double, threshold double, unit string, n bigint, minimum bigint, censored bigint,
     at string, why string, next string, samples array<array<bigint>>, gate boolean, share double,
-    finding string
+    finding string, explained array<string>
     """
 )

@@ -217,11 +217,15 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
     Columns of the ledger are ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a
     phantom) and ``_SENT``; ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition
     offset``, at which the log or a consumer has the record) and ``places`` (their number); ``deliveries`` (array of
-    ``reader first_us n rack first`` by reader), where ``first`` has columns of the first delivery (``_DELIVERED``).
+    ``reader first_us n rack first again`` by reader), where ``first`` has columns of the first delivery
+    (``_DELIVERED``), and ``again`` (null if there is only one) all deliveries as ``done_us worker member topic
+    partition offset``.
     """
     # every row about a record: its produce row, its copies in the log, its deliveries
     key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)
+    worker = F.coalesce("worker", F.concat_ws("-", "workload", "arm", F.lit("consume")))
     produced, consumed = F.col("op") == "produce", F.col("op") == "consume"
+    named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     outcomes = read.outcomes.where(F.col("op").isin("produce", "consume")).withColumn("client", key)
     of_clients = outcomes.select(
         *_RECORD,
@@ -230,6 +234,7 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
         F.when(produced, F.struct(*_SENT)).alias("sent"),
         F.when(consumed, place).alias("place"),
         F.when(consumed, F.struct("done_us", *_DELIVERED)).alias("delivered"),
+        F.when(consumed & named, F.struct("done_us", worker.alias("worker"), "member", *_PLACE)).alias("again"),
     )
     logged = read.log.select(*_RECORD, F.lit("log").alias("origin"), place.alias("place"))
     rows = of_clients.unionByName(logged, allowMissingColumns=True)
@@ -239,10 +244,12 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
         F.count("*").alias("n"),
         F.collect_set("place").alias("placed"),
         F.min("delivered").alias("first"),
+        F.collect_list("again").alias("again"),
     )
     placed = F.array_sort(F.array_distinct(F.flatten(F.collect_list("placed"))))
     delivered = F.struct(
-        "reader", F.col("first.done_us").alias("first_us"), "n", F.col("first.client_rack").alias("rack"), "first"
+        *("reader", F.col("first.done_us").alias("first_us"), "n", F.col("first.client_rack").alias("rack"), "first"),
+        F.when(F.col("n") > 1, F.col("again")).alias("again"),
     )
     return (
         by_origin.groupBy(*_RECORD)

@@ -61,7 +61,10 @@ def write_silver(rows: pa.Table, evidence: Evidence) -> None:
 
 def write_gold(home: Path, checks: Sequence[Check]) -> None:
     schema = to_arrow_schema(CHECKS)
-    _write(home / GOLD, schema, [pa.Table.from_pylist([check.to_json() for check in checks], schema)])
+    rows = [
+        check.to_json() | {"explained": [f"{part.n}: {part.cause}" for part in check.explained]} for check in checks
+    ]
+    _write(home / GOLD, schema, [pa.Table.from_pylist(rows, schema)])
 
 
 def _rank(column: pa.ChunkedArray) -> Longs | Codes:

@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Explanation
-from aftershock.results.checks.findings.groups import co_owned, commits, offsets, replicas, stale
+from aftershock.results.checks.findings.deliveries import deliveries, of_lanes, redelivered
+from aftershock.results.checks.findings.groups import commits, offsets, replicas
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
-from aftershock.results.checks.findings.sequences import PRINTS, deliveries, in_doubt, sequences
+from aftershock.results.checks.findings.sequences import PRINTS, in_doubt, sequences
 from aftershock.results.checks.witness import crossing_of, passages
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
@@ -126,17 +127,15 @@ def findings(
     tables = [
         of_blocks(blocks, dims),
         sequences(read, dims, delivered, suspects),
-        co_owned(delivered, dims),
-        stale(delivered, dims),
+        of_lanes(delivered, dims),
         commits(read.log, delivered, dims),
         offsets(read, dims),
-        replicas(read.replicas) if with_replicas else None,
-        *(
-            [shared(read.log)]
-            if ledger is None
-            else [of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims)]
-        ),
+        replicas(read.replicas, read.log) if with_replicas else None,
     ]
+    if ledger is None:
+        tables.append(shared(read.log))
+    else:
+        tables += [of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims), redelivered(ledger, dims)]
     return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]), dims.spark, causes)
 
 

@@ -31,8 +31,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.ownership import Place, Tenure, group_of, tenures
-from aftershock.results.checks.findings.sequences import deliveries
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.phases import Interval

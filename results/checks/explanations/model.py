@@ -32,7 +32,7 @@ from aftershock.results.measure.facts import Explained
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
-    "attempts:int,occupied:boolean>"
+    "attempts:int,group:string,occupied:boolean>"
 )
 """Place and time of an anomaly in Spark's tables, the columns of ``Anomaly``."""
 ANYWHERE = ""
@@ -43,8 +43,8 @@ class Anomaly:
     """Place and time of a breach of an integrity rule, null where unknown.
 
     ``from_us`` and ``until_us`` are the interval in which the cause must have been at work, such as from the sending of
-    a record to its acknowledgement. ``topic`` is the topic's name or id. ``occupied`` is True if the log holds another
-    record at the offset, or ends before it.
+    a record to its acknowledgement. ``topic`` is the topic's name or id; ``group`` the consumer group of a commit.
+    ``occupied`` is True if the log holds another record at the offset, or ends before it.
     """
 
     client: str
@@ -56,6 +56,7 @@ class Anomaly:
     epoch: int | None = None
     worker: str | None = None
     attempts: int | None = None
+    group: str | None = None
     occupied: bool | None = None
 
 
@@ -63,10 +64,10 @@ class Anomaly:
 class Explanation:
     """Cause that explains anomalies of a rule within its limits; None sets no limit.
 
-    The anomaly's interval must overlap ``from_us`` to ``until_us`` and last at least ``lasting_us``. Its offset must be
-    at least ``from_offset`` and below ``until_offset``, its leader epoch below ``epoch``, its number of attempts at
-    least ``attempts``. A ``truncation`` explains only an anomaly at an occupied offset. ``cause`` is a phrase for a
-    sentence, ``evidence`` names the file that witnesses it.
+    The anomaly's interval must overlap ``from_us`` to ``until_us``, or lie within them if ``throughout`` is True, and
+    last at least ``lasting_us``. Its offset must be at least ``from_offset`` and below ``until_offset``, its leader
+    epoch below ``epoch``, its number of attempts at least ``attempts``. A ``truncation`` explains only an anomaly at an
+    occupied offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file that witnesses it.
     """
 
     rule: str
@@ -85,6 +86,8 @@ class Explanation:
     lasting_us: int | None = None
     epoch: int | None = None
     attempts: int | None = None
+    group: str | None = None
+    throughout: bool = False
     truncation: bool = False
     certain: bool = True
 
@@ -96,13 +99,15 @@ class Explanation:
             (self.client, anomaly.client),
             (self.worker, anomaly.worker),
             (self.partition, anomaly.partition),
+            (self.group, anomaly.group),
         )
+        first_us, last_us = anomaly.from_us, anomaly.until_us
         at_least = (
             (self.from_offset, anomaly.offset),
-            (self.from_us, anomaly.until_us),
+            (self.from_us, first_us if self.throughout else last_us),
             (self.attempts, anomaly.attempts),
         )
-        at_most = ((self.until_us, anomaly.from_us),)
+        at_most = ((self.until_us, last_us if self.throughout else first_us),)
         below = ((self.until_offset, anomaly.offset), (self.epoch, -1 if anomaly.epoch is None else anomaly.epoch))
         lasted = None if None in (anomaly.from_us, anomaly.until_us) else anomaly.until_us - anomaly.from_us  # type: ignore[operator]
         return (
@@ -125,6 +130,8 @@ _LIMITS = (
     ("lasting_us", "bigint"),
     ("epoch", "int"),
     ("attempts", "int"),
+    ("group", "string"),
+    ("throughout", "boolean"),
     ("truncation", "boolean"),
 )
 _MATCHES = """
@@ -132,8 +139,9 @@ _MATCHES = """
     and (x.worker is null or coalesce(x.worker = at.worker, false))
     and (x.from_offset is null or coalesce(at.offset >= x.from_offset, false))
     and (x.until_offset is null or coalesce(at.offset < x.until_offset, false))
-    and (x.from_us is null or coalesce(at.until_us >= x.from_us, false))
-    and (x.until_us is null or coalesce(at.from_us <= x.until_us, false))
+    and (x.`group` is null or coalesce(x.`group` = at.`group`, false))
+    and (x.from_us is null or coalesce(if(x.throughout, at.from_us, at.until_us) >= x.from_us, false))
+    and (x.until_us is null or coalesce(if(x.throughout, at.until_us, at.from_us) <= x.until_us, false))
     and (x.lasting_us is null or coalesce(at.until_us - at.from_us >= x.lasting_us, false))
     and (x.epoch is null or coalesce(at.epoch, -1) < x.epoch)
     and (x.attempts is null or coalesce(at.attempts >= x.attempts, false))

@@ -9,14 +9,14 @@ possible only if, between the sending of the record and its final status,
 * the leader of the partition changed, or
 * a fault was in force that ends connections, or drops requests or answers, between this producer and its brokers.
 
-A mere delay is none of these. If a producer does not tell the ends of its connections (event ``reports``), the evidence
-can't tell. With acks=0 the same events explain a loss, because what was in a broken connection is gone.
+A mere delay is none of these. If a producer does not report the ends of its connections (``reports`` in run.json), the
+evidence can't tell. With acks=0 the same events explain a loss, because what was in a broken connection is gone.
 
 A kill of the producer's process explains inversions of an idempotent producer, too: requests of the former process may
 reach the log after those of the new one, which has another producer id.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,11 @@ _IN_FLIGHT_DEFAULT = 5
 _TIMEOUTS = ("request.timeout.ms", "socket.timeout.ms")
 _TIMEOUT_US_DEFAULT = 30_000_000
 """request.timeout.ms of the Java client and of librdkafka."""
-_ENDS = {"node_disconnected": "a connection of the producer ended", "request_timed_out": "a request timed out"}
+_ENDS = {"node_disconnected": "a connection of the {} ended", "request_timed_out": "a request timed out"}
+_NOUNS = {"produce": "producer", "consume": "consumer", "commit": "committer"}
+REPORTED_US = 2_000_000
+"""Longest time from the end of a connection until its event: librdkafka tells it by statistics once a second, which are
+read when the client polls."""
 _TELLING = ("reference",)
 """Clients that report the ends of their connections in every version."""
 
@@ -78,14 +82,9 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
     yield replace(
         own, cause="the producer sent the record more than once", evidence="attempts in outcomes/", attempts=2
     )
-    reports = False
-    for event in evidence.events:
-        if not client.wrote(event) or event.get("op", "produce") != "produce":
-            continue
-        reports |= event["event"] == "reports" and "node_disconnected" in event.get("events", ())
-        if cause := _ENDS.get(event["event"]):
-            at_us = int(event["t_us"])
-            yield replace(own, cause=cause, evidence="events.jsonl", from_us=at_us, until_us=at_us)
+    ends, tells = connection_ends(evidence, client, "produce")
+    for at_us, cause in ends:
+        yield replace(own, cause=cause, evidence="events.jsonl", from_us=at_us - REPORTED_US, until_us=at_us)
     timeout_us = _timeout_us(evidence.arm_settings(client))
     cause = f"a response later than the request time-out of {timeout_us / 1e6:g} s"
     yield replace(own, cause=cause, evidence="outcomes/", lasting_us=timeout_us)
@@ -105,26 +104,40 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
             )
     parameters = {step["id"]: step.get("parameters") or {} for step in evidence.steps}
     for harm in harms:
-        if breaks_connections(harm, client, parameters.get(harm.fault, {})):
+        api = parameters.get(harm.fault, {}).get("api")
+        workers, topics = client.workers("produce"), client.produces_to
+        if api in (None, "Produce") and breaks_connections(harm, workers, client.produce_rack, topics):
             cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
             yield replace(own, cause=cause, evidence="journal.jsonl", from_us=harm.start_us, until_us=harm.end_us)
-    kind = next(w for w in evidence.timeline["workloads"] if w["name"] == client.workload)["arms"][client.arm] or {}
-    if not reports and kind.get("client") not in _TELLING:
+    if not tells:
         cause = "the producer does not tell when its connections end"
         yield replace(own, cause=cause, evidence="events.jsonl has no such event", from_us=0, certain=False)
 
 
-def breaks_connections(harm: Harm, client: Client, parameters: Mapping[str, Any]) -> bool:
-    """Return True if a fault ends connections of a producer, or loses its requests or their answers."""
-    if harm.impact == "leaders" or parameters.get("api") not in (None, "Produce"):
+def connection_ends(evidence: Evidence, client: Client, op: str) -> tuple[list[tuple[int, str]], bool]:
+    """Return the time and cause of each lost connection or request of a client, and whether the client tells them."""
+    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    tells = (workload["arms"][client.arm] or {}).get("client") in _TELLING
+    reports = evidence.run.get("reports") or {}
+    tells |= all({*_ENDS} <= {*reports.get(worker, ())} for worker in client.workers(op))
+    ends = [
+        (int(event["t_us"]), _ENDS[event["event"]].format(_NOUNS[op]))
+        for event in evidence.events
+        if event["event"] in _ENDS and client.wrote(event) and event.get("op", op) == op
+    ]
+    return ends, tells
+
+
+def breaks_connections(harm: Harm, workers: Collection[str], rack: str | None, topics: Collection[str]) -> bool:
+    """Return True if a fault ends connections of these client processes, or loses their requests or the answers."""
+    if harm.impact == "leaders":
         return False
     if harm.impact == "moments" and harm.delay_ms <= LEGACY_DELAY_MS:  # shorter than any request time-out
         return False
     if harm.clients:
-        return bool(harm.clients & {*client.workers("produce")})
-    of_rack = any(link.startswith(f"client_{client.produce_rack}-") for link in harm.links)
-    of_topic = bool(harm.topics & {*client.produces_to})
-    return of_rack or bool(harm.brokers) or of_topic or harm.everywhere
+        return bool(harm.clients & {*workers})
+    of_rack = any(link.startswith(f"client_{rack}-") for link in harm.links)
+    return of_rack or bool(harm.brokers) or bool(harm.topics & {*topics}) or harm.everywhere
 
 
 def _timeout_us(settings: Mapping[str, Any]) -> int:

@@ -106,14 +106,23 @@ def _truncated(
 
 def _expired(evidence: Evidence, plain: Explanation) -> Iterator[Explanation]:
     """Yield losses below the first offset that each partition still has, because retention deletes whole segments."""
-    files = [part for part in evidence.parquet["log"] if isinstance(part, Path)]
-    if not files:
+    kept = logged_offsets(evidence, str(plain.topic))
+    if kept is None:
         yield from for_rules(replace(plain, evidence="the log is not on this host", certain=False), *TRUNCATED)
         return
-    rows = ds.dataset(files).to_table(["partition", "offset"], filter=pc.field("topic") == plain.topic)
-    starts = rows.group_by("partition").aggregate([("offset", "min")])
-    kept = dict(zip(starts["partition"].to_pylist(), starts["offset_min"].to_pylist(), strict=True))
     planned = next((row["partitions"] for row in evidence.timeline["topics"] if row["name"] == plain.topic), 0)
     for number in range(planned):
         # a partition without any record left has lost them all
-        yield from for_rules(replace(plain, partition=number, until_offset=kept.get(number)), *TRUNCATED)
+        start = kept[number][0] if number in kept else None
+        yield from for_rules(replace(plain, partition=number, until_offset=start), *TRUNCATED)
+
+
+def logged_offsets(evidence: Evidence, topic: str) -> dict[int, tuple[int, int]] | None:
+    """Return the first and last offset in the log by partition; None if the log's files are not on this host."""
+    files = [part for part in evidence.parquet["log"] if isinstance(part, Path)]
+    if not files:
+        return None
+    rows = ds.dataset(files).to_table(["partition", "offset"], filter=pc.field("topic") == topic)
+    ends = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
+    columns = (ends[name].to_pylist() for name in ("partition", "offset_min", "offset_max"))
+    return {number: (first, last) for number, first, last in zip(*columns, strict=True)}

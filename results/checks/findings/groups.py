@@ -1,25 +1,25 @@
-"""Integrity findings about consumer groups and replicas.
-
-**Co-ownership.** A group member owns a partition from its first to its last delivery between two assignments; two
-members of a group co-own the partition if these times overlap. Co-ownership may be legitimate (``co_owned_in_fault``)
-while a fault keeps a member from learning that the coordinator has replaced it (``ownership.py``).
+"""Integrity findings about commits of consumer groups, the logs of their coordinators, and replicas.
 
 **Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
-commit is *ahead* of what its group was delivered only if the log has a record in between (transaction markers are never
-delivered), and if a record of the partition was delivered before; a new group may commit unread offsets. The first
-delivery after an assignment is *behind* if its offset is below the last acknowledged commit.
+commit is *ahead* if the log has a record between what its group had been delivered when the commit was sent and the
+committed offset (transaction markers are never delivered). Before its first delivery, a group has read what lies below
+that delivery. Of a commit without ``took_us``, whose time of sending is unknown, only a position beyond what was
+delivered by its acknowledgement is certainly ahead; otherwise it is ``commit_undated`` and not judged.
 
-**Coordinator logs** show whether the commits of a ``commit`` workload, whose groups read nothing, were stored. An
-acknowledged commit is *lost* if the offsets topic, since the last tombstone (null value) of the group and partition,
-has no entry with the committed offset or a higher offset; a later commit may supersede an acknowledged commit. An entry
-of the offsets topic is *backward* if its offset is below that of the previous entry of the same group and partition,
-unless the previous entry was a tombstone. The offsets topic is not read from an attached cluster, and a share
+**Coordinator logs** (the offsets topic) are judged for ``commit`` workloads, whose groups read nothing, and for groups
+of consumers if the topic was read after they had ended (event ``offsets_read``). A consumer would resume at a
+partition's last entry, a tombstone (null value) means none. An acknowledged commit is *lost* if that entry comes from a
+commit that was acknowledged before this one was sent; or, if no known commit has that entry's offset, if the entry is
+below this commit's offset. So a later commit of a lower offset that a client really sent loses nothing. An entry is
+*backward* if it is below the previous entry of its group and partition, unless the previous entry was a tombstone, or
+the client really sent these commits in that order. The offsets topic is not read from an attached cluster, and a share
 coordinator writes nothing to the offsets topic.
 
 **Replicas** are read by the harness after the last heal. A replica is summarised by its record count and the xor of
-64-bit hashes of its records; a replica *differs* if most replicas of the partition have another summary. A replica that
-could not be read to its end is not evidence for or against Kafka. In findings about replicas the column ``client`` is
-the partition, ``orders/3``, and ``side`` is ``replica``.
+64-bit hashes of its records. It *differs* if it has fewer records than the log, or ends before it; of the others, if
+most of them have another summary. If there is no majority, nothing tells which of them is right, and all differ. A
+replica that could not be read to its end is not evidence for or against Kafka. In findings about replicas the column
+``client`` names the replica, ``orders/3 on k2``, and ``side`` is ``replica``.
 """
 
 from collections.abc import Iterator
@@ -27,133 +27,33 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.ownership import group_of, unaware_others
-from aftershock.results.checks.findings.records import (
-    Fact,
-    explode_facts,
-    no_record,
-    place_of,
-    reader_events,
-    record,
-)
-from aftershock.results.checks.findings.sequences import beginnings
+from aftershock.results.checks.findings.ownership import commits_of, group_of
+from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, reader_events, record
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
-
-def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return findings about partitions that two group members owned at once; None if the run has no group."""
-    if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
-        return None
-    owned = ("run", "group", "topic", "partition", "client", "worker", "member", "lane")
-    reading = delivered.where(F.col("member").isNotNull()).groupBy(*owned)
-    spans = reading.agg(F.min("at").alias("start"), F.max("at").alias("end"))
-    # an overlap is excused if the other members may not know at its start what they have lost
-    blind_spans = (
-        (run, worker, *span)
-        for run, scene in enumerate(dims.scenes)
-        for reader in scene.readers
-        for worker in reader.workers("consume")
-        for span in unaware_others(scene.evidence, reader, worker)
-    )
-    blind = F.broadcast(dims.table(blind_spans, "run int, worker string, from_us bigint, until_us bigint"))
-    excused = F.coalesce(F.col("start").between(F.col("from_us"), F.col("until_us")), F.lit(False))
-    joined = spans.join(blind, ["run", "worker"], "left")
-    dated = joined.groupBy(*owned, "start", "end").agg(F.max(excused).alias("at_fault"))
-    # Running sums count the spans that begin within each span: those until its end, less those before its start.
-    start, end = F.col("start"), F.col("end")
-    turns = [
-        F.struct(moment.alias("moment"), F.lit(turn).alias("turn")) for turn, moment in enumerate((start, start, end))
-    ]
-    exploded = dated.select(*owned, "at_fault", F.inline(F.array(*turns)))
-    by_time = Window.orderBy("moment", "turn").rowsBetween(Window.unboundedPreceding, 0)
-
-    def others(begins: Column) -> Column:
-        begun = F.sum(F.when((F.col("turn") == 1) & begins, 1).otherwise(0))
-        of_member = begun.over(by_time.partitionBy(*owned[:4], "member"))
-        return (F.col("turn") - 1) * (begun.over(by_time.partitionBy(*owned[:4])) - of_member)
-
-    summed_turns = exploded.select(
-        *owned, others(~F.col("at_fault")).alias("free"), others(F.col("at_fault")).alias("excused")
-    )
-    counted = summed_turns.groupBy(*owned).agg(F.sum("free").alias("free"), F.sum("excused").alias("excused"))
-    facts = [
-        Fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
-        Fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
-        Fact("unassigned", "consume", F.col("client"), 1, F.col("lane") == 0),
-    ]
-    return explode_facts(counted.withColumn("record", no_record()), facts)
-
-
-def stale(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return findings about deliveries from partitions that their reader had given up; None if it gave up none."""
-    ends = [
-        (run, client.key, client.reader_of(line), topic, number, line["t_us"])
-        for run, scene in enumerate(dims.scenes)
-        for event in ("revoked", "lost")
-        for client, line in reader_events(scene.evidence, event)
-        for topic, number in line["partitions"]
-    ]
-    if not ends:
-        return None
-    place = ["run", "client", "worker", "topic", "partition"]
-    table = dims.table(ends, "run int, client string, worker string, topic string, partition int, end_us bigint")
-    ended = F.broadcast(table.groupBy(*place).agg(F.collect_list("end_us").alias("ends")))
-    late = F.exists("ends", lambda end: (end < F.col("at")) & (end >= F.coalesce(F.col("since"), F.lit(0))))
-    rows = delivered.join(ended, place).withColumn("record", record())
-    return explode_facts(rows, [Fact("stale_assignment", "consume", F.col("client"), 1, late)])
-
-
 _PARTITION = ("run", "client", "topic", "partition")
-_COMMIT_COLUMNS = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return findings about commits above delivered offsets and deliveries below commits; None without any commit."""
-    rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
+    """Return findings about commits above delivered offsets; None without any commit."""
+    rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in commits_of(scene.evidence)]
     if not rows:
         return None
-    acked = dims.table(rows, f"{_COMMIT_COLUMNS}, at bigint, committed bigint")
+    columns = "run int, client string, topic string, partition int, sent_us bigint, done_us bigint, committed bigint"
+    acked = dims.table(rows, columns).withColumn("at", F.coalesce("sent_us", "done_us"))
     places = F.broadcast(acked.select(*_PARTITION).distinct())
-    of_committers = delivered.join(places, [*_PARTITION], "left_semi")
-    return _ahead(acked, of_committers, log).unionByName(_behind(of_committers, dims))
-
-
-def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield (client, topic, partition, time, offset) of each acknowledged offset commit."""
-    for client, line in reader_events(evidence, "committed"):
-        yield from ((client.key, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
-
-
-def returns(evidence: Evidence) -> Iterator[tuple[str, str, str, int, int, int]]:
-    """Yield the offset at which each assigned reader resumes (client, worker, topic, partition, lane, offset).
-
-    This is the last offset that any member of the group committed.
-    """
-    last: dict[tuple[str, str, int], int] = {}
-    moments = [(at_us, 1, (client, topic, number), "", at) for client, topic, number, at_us, at in committed(evidence)]
-    lanes: dict[tuple[str, str, str, int], int] = {}
-    for client, worker, topic, number, at_us, assigned in beginnings(evidence):
-        moments.append((at_us, 0, (client, topic, number), worker, int(assigned)))
-    for _, is_commit, place, worker, value in sorted(moments):
-        if is_commit:
-            last[place] = value
-            continue
-        lane = (worker, *place)
-        lanes[lane] = lanes.get(lane, 0) + 1
-        if value and place in last:
-            client, topic, number = place
-            yield client, worker, topic, number, lanes[lane], last[place]
-
-
-def _ahead(acked: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
-    reached = delivered.select(*_PARTITION, "at", F.col("offset").alias("reached"))
+    reached = delivered.join(places, [*_PARTITION], "left_semi").select(
+        *_PARTITION, "at", F.col("offset").alias("reached")
+    )
     by_time = Window.partitionBy(*_PARTITION).orderBy("at")
-    upto = by_time.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    upto = F.max("reached").over(by_time.rangeBetween(Window.unboundedPreceding, Window.currentRow))
+    onwards = by_time.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    before_first = F.first("reached", ignorenulls=True).over(onwards) - 1
     judged = (
         reached.unionByName(acked, allowMissingColumns=True)
-        .withColumn("reached", F.max("reached").over(upto))
+        .withColumn("reached", F.coalesce(upto, before_first))
         .where(F.col("committed").isNotNull() & F.col("reached").isNotNull())
         .withColumn("record", no_record())
     )
@@ -161,32 +61,29 @@ def _ahead(acked: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
     passed = log.select("run", "topic", "partition", "offset", record().alias("record"))
     between = (F.col("offset") > F.col("reached")) & (F.col("offset") < F.col("committed"))
     unread = passed.join(F.broadcast(doubtful), ["run", "topic", "partition"]).where(between)
-    ahead = unread.groupBy(*_PARTITION, "at").agg(F.min("record").alias("record"))
-    examined = explode_facts(judged, [Fact("commit_ahead", "consume", F.col("client"), 1, 0)])
-    return examined.unionByName(explode_facts(ahead, [Fact("commit_ahead", "consume", F.col("client"), None, 1)]))
-
-
-def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
-    rows = ((run, *resumed) for run, scene in enumerate(dims.scenes) for resumed in returns(scene.evidence))
-    lane = "run int, client string, worker string, topic string, partition int, lane bigint"
-    acked = dims.table(rows, f"{lane}, committed bigint")
-    first = F.min(F.struct("at", "offset", record().alias("record"))).alias("first")
-    judged = (
-        delivered.join(F.broadcast(acked), [*_PARTITION, "worker", "lane"])
-        .groupBy(*_PARTITION, "worker", "lane", "committed")
-        .agg(first)
-        .withColumn("record", F.col("first.record"))
-    )
-    behind = F.col("first.offset") < F.col("committed")
-    return explode_facts(judged, [Fact("commit_behind", "consume", F.col("client"), 1, behind)])
+    ahead = unread.groupBy(*_PARTITION, "at", "sent_us", "committed").agg(F.min("record").alias("record"))
+    client, dated = F.col("client"), F.col("sent_us").isNotNull()
+    place = place_of(topic="topic", partition="partition", offset="committed", from_us="at", until_us="at")
+    of_all = [
+        Fact("commit_ahead", "consume", client, F.when(dated, 1), 0),
+        Fact("commit_undated", "consume", client, F.when(~dated, 1), 0),
+    ]
+    of_ahead = [
+        Fact("commit_ahead", "consume", client, None, F.when(dated, 1), place),
+        Fact("commit_ahead", "consume", client, F.when(~dated, 1), 1, place),
+    ]
+    return explode_facts(judged, of_all).unionByName(explode_facts(ahead, of_ahead))
 
 
 SIDE = "commit"
+OFFSETS_READ = "offsets_read"
+"""Event with the time at which the harness began to read the offsets topic; ``error`` is set if that failed."""
 _PLACE = ("run", "group", "topic", "partition")
+_COMMITS = "run int, client string, group string, topic string, partition int, sent_us bigint, done_us bigint"
 
 
 def committers(evidence: Evidence) -> Iterator[Client]:
-    """Yield the clients whose commits are found in the log of the offsets topic."""
+    """Yield the clients of ``commit`` workloads whose commits are found in the log of the offsets topic."""
     if "attach" in evidence.timeline.get("cluster", {}):
         return
     for client in evidence.clients:
@@ -194,59 +91,140 @@ def committers(evidence: Evidence) -> Iterator[Client]:
             yield client
 
 
+def committing_readers(evidence: Evidence) -> dict[Client, str]:
+    """Return each consumer whose commits must be in the log of the offsets topic, with its group."""
+    if read_us(evidence) is None:
+        return {}
+    clients = dict.fromkeys(client for client, _ in reader_events(evidence, "committed"))
+    return {client: group for client in clients if (group := group_of(evidence, client))}
+
+
+def read_us(evidence: Evidence) -> int | None:
+    """Return when the harness read the offsets topic after the end of all consumers; None if it did not try."""
+    return next((int(line["t_us"]) for line in evidence.events if line.get("event") == OFFSETS_READ), None)
+
+
 def offsets(read: Tables, dims: Dims) -> DataFrame | None:
     """Return findings about lost commits and backward entries of the offsets topic; None if the topic was not read."""
     logged = [(run, evidence) for run, evidence in enumerate(dims.evidences) if evidence.parquet["offsets"]]
-    rows = [(run, by.workload, by.arm, by.key) for run, evidence in logged for by in committers(evidence)]
-    if not rows:
+    clients = [(run, by.workload, by.arm, by.key) for run, evidence in logged for by in committers(evidence)]
+    of_readers = [
+        (run, commit.client, groups[commit.client], *commit[1:])
+        for run, evidence in logged
+        if (groups := {client.key: group for client, group in committing_readers(evidence).items()})
+        for commit in commits_of(evidence)
+        if commit.client in groups and commit.done_us <= (read_us(evidence) or 0)
+    ]
+    if not clients and not of_readers:
         return None
-    clients = F.broadcast(dims.table(rows, "run int, workload string, arm string, client string"))
-    acked = (
+    by_client = F.broadcast(dims.table(clients, "run int, workload string, arm string, client string"))
+    own = (
         read.outcomes.drop("client")
-        .where((F.col("op") == SIDE) & (F.col("status") == "ok"))
-        .join(clients, ["run", "workload", "arm"])
-        .select(*_PLACE, "client", F.col("offset").alias("committed"), record().alias("record"))
+        .where((F.col("op") == SIDE) & (F.col("status") != "failed"))
+        .join(by_client, ["run", "workload", "arm"])
+        .withColumn("acked", F.col("status") == "ok")
+        .withColumns({"done_us": F.when(F.col("acked"), F.col("done_us")), "committed": F.col("offset")})
+        .select(*_PLACE, "client", "sent_us", "done_us", "committed", "producer_id", "seq", "acked")
     )
+    known = own.unionByName(
+        dims.table(of_readers, f"{_COMMITS}, committed bigint").withColumn("acked", F.lit(True)),
+        allowMissingColumns=True,
+    ).withColumn("record", record())
     log = read.offsets.select(
         *("run", "group", "topic", F.col("topic_partition").alias("partition"), "committed"),
         F.struct("partition", "offset").alias("place"),
     )
-    in_order = Window.partitionBy(*_PLACE)
-    # an acknowledged commit is lost if no entry after the last tombstone has its position or a later position
-    tombstone = F.max(F.when(F.col("committed").isNull(), F.col("place"))).over(in_order)
-    since = log.withColumn("tombstone", tombstone).where("tombstone is null or place > tombstone")
-    compared = acked.join(since.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
-    in_log = F.coalesce(F.col("reached") >= F.col("committed"), F.lit(False))
-    lost = explode_facts(compared, [Fact("lost", SIDE, F.col("client"), 1, ~in_log)])
-    # an entry goes backward if it is below the entry before it
-    before = F.lag("committed").over(in_order.orderBy("place"))
-    entries = log.withColumn("back", F.coalesce(F.col("committed") < before, F.lit(False)))
-    own = entries.join(acked.select(*_PLACE, "client").distinct(), list(_PLACE)).withColumn("record", no_record())
-    at = place_of(topic="topic", partition="partition", offset="committed")
-    return lost.unionByName(explode_facts(own, [Fact("backward", SIDE, F.col("client"), 1, F.col("back"), at)]))
+    return _lost(known, log).unionByName(_backward(known, log))
+
+
+def _lost(known: DataFrame, log: DataFrame) -> DataFrame:
+    entry = F.max(F.struct("place", "committed")).alias("entry")
+    last = log.groupBy(*_PLACE).agg(entry).select(*_PLACE, F.col("entry.committed").alias("last"))
+    compared = known.join(last, [*_PLACE], "left")
+    # the latest time at which a commit of the last entry's offset can have been written; any time if it got no answer
+    written_us = F.max(F.when(F.col("committed") == F.col("last"), F.coalesce("done_us", F.lit((1 << 62) - 1))))
+    judged = compared.withColumn("written_us", written_us.over(Window.partitionBy(*_PLACE))).where("acked")
+    below = F.col("last") < F.col("committed")
+    superseded_us = F.coalesce("sent_us", F.when(below, F.col("done_us")))
+    older = F.coalesce(F.col("written_us") < superseded_us, below & F.col("written_us").isNull())
+    lost = F.col("last").isNull() | ((F.col("last") != F.col("committed")) & F.coalesce(older, F.lit(False)))
+    place = {name: name for name in ("group", "topic", "partition")}
+    at = place_of(**place, offset="committed", from_us="done_us", until_us="done_us")
+    return explode_facts(judged, [Fact("lost", SIDE, F.col("client"), 1, lost, at)])
+
+
+def _backward(known: DataFrame, log: DataFrame) -> DataFrame:
+    in_order = Window.partitionBy(*_PLACE).orderBy("place")
+    entries = log.withColumn("before", F.lag("committed").over(in_order))
+    clients = known.select(*_PLACE, "client").distinct()
+    own = entries.join(clients, [*_PLACE]).withColumn("record", no_record())
+    examined = explode_facts(own, [Fact("backward", SIDE, F.col("client"), 1, 0)])
+    # the times at which these two commits were sent, if known
+    sent_us = F.coalesce("sent_us", "done_us")
+    times = known.groupBy(*_PLACE, "committed").agg(F.min(sent_us).alias("first_us"), F.max(sent_us).alias("last_us"))
+    of_before = times.withColumnsRenamed(
+        {"committed": "before", "first_us": "before_first_us", "last_us": "before_last_us"}
+    )
+    back = (
+        own.where(F.col("committed") < F.col("before"))
+        .join(times, [*_PLACE, "committed"], "left")
+        .join(of_before, [*_PLACE, "before"], "left")
+    )
+    in_turn = F.coalesce(F.col("last_us") >= F.col("before_first_us"), F.lit(False))
+    place = {name: name for name in ("group", "topic", "partition")}
+    at = place_of(
+        **place, offset="committed", from_us=F.coalesce("first_us", F.lit(0)), until_us=F.col("before_last_us")
+    )
+    facts = [Fact("backward", SIDE, F.col("client"), None, F.when(~in_turn, 1), at)]
+    return examined.unionByName(explode_facts(back, facts))
 
 
 REPLICA_SIDE = "replica"
 _REPLICA_PARTITION = ("run", "topic", "partition")
 
 
-def replicas(table: DataFrame) -> DataFrame:
-    """Return findings about replicas that differ from most replicas of their partition or that were unreadable."""
+def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
+    """Return findings about replicas that differ from the log or from most replicas, or that were unreadable."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
     by_replica = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
         F.max(F.col("error").isNotNull()).alias("unread"),
         F.struct(F.count("*"), F.bit_xor(stretch)).alias("summary"),
+        F.coalesce(F.sum("records"), F.lit(0)).alias("records"),
+        F.min("start_offset").alias("start"),
+        F.max("end_offset").alias("end"),
     )
-    alike = by_replica.groupBy(*_REPLICA_PARTITION, "unread", "summary").agg(F.count("*").alias("n"))
-    readable = F.when(~F.col("unread"), F.col("n"))
-    rows = alike.groupBy(*_REPLICA_PARTITION).agg(
-        F.sum("n").alias("n"),
-        F.coalesce(F.sum(readable), F.lit(0)).alias("readable"),
-        F.coalesce(F.max(readable), F.lit(0)).alias("most"),
+    # retention may have deleted records before the replicas' start since the log was read
+    starts = F.broadcast(by_replica.groupBy(*_REPLICA_PARTITION).agg(F.min("start").alias("start")))
+    logged = log.join(starts, [*_REPLICA_PARTITION]).where(F.col("offset") >= F.col("start"))
+    expected = logged.groupBy(*_REPLICA_PARTITION).agg(
+        F.count("*").alias("logged"), F.max("offset").alias("last_logged")
     )
-    name, n, read = F.concat_ws("/", "topic", "partition"), F.col("n"), F.col("readable")
+    short = (F.col("records") < F.col("logged")) | (F.col("end") <= F.col("last_logged"))
+    compared = by_replica.join(F.broadcast(expected), [*_REPLICA_PARTITION], "left").withColumn(
+        "kind",
+        F.when(F.col("unread"), "unread").when(F.coalesce(short, F.lit(False)), "short").otherwise("whole"),
+    )
+    # of the whole replicas of a partition: how many have the summary, and how many the most frequent one
+    of_partition = Window.partitionBy(*_REPLICA_PARTITION, "kind")
+    alike = F.count("*").over(of_partition.partitionBy(*_REPLICA_PARTITION, "kind", "summary"))
+    counted = compared.withColumns({"alike": alike, "n": F.count("*").over(of_partition)})
+    readable = Window.partitionBy(*_REPLICA_PARTITION)
+    rows = counted.withColumns(
+        {
+            "most": F.max("alike").over(of_partition),
+            "readable": F.count(F.when(~F.col("unread"), 1)).over(readable),
+        }
+    ).withColumn("tie", 2 * F.col("most") <= F.col("n"))
+    minority = (F.col("n") > 1) & ((F.col("alike") < F.col("most")) | F.col("tie"))
+    differs = (F.col("kind") == "short") | ((F.col("kind") == "whole") & minority)
+    name = F.concat(F.concat_ws("/", "topic", "partition"), F.lit(" on k"), "broker_id")
+    comparable = ~F.col("unread") & ((F.col("readable") > 1) | F.col("logged").isNotNull())
     facts = [
-        Fact("differing", REPLICA_SIDE, name, F.when(read > 1, read), read - F.col("most")),
-        Fact("unread", REPLICA_SIDE, name, n, n - read),
+        Fact("differing", REPLICA_SIDE, name, _one(comparable), _one(differs)),
+        Fact("unread", REPLICA_SIDE, name, 1, _one(F.col("unread"))),
     ]
     return explode_facts(rows.withColumn("record", no_record()), facts)
+
+
+def _one(condition: Column) -> Column:
+    return F.when(condition, 1).otherwise(0)

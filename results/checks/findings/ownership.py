@@ -1,28 +1,27 @@
 """Ownership of partitions by the members of a consumer group, read from the members' events.
 
-A member owns a partition from the event ``assigned`` to ``revoked`` or ``lost``, or until a fault kills its process.
-The fault ``churn`` does not say when it killed whom: such a member owns the partition until its process is started
-again (``restarted``), although it delivers nothing after its death. A member may not know yet that it has lost a
-partition while a fault keeps it from learning that: while its process is stopped or does not poll, and while a fault is
-at work on the cluster, through which the coordinator would tell it.
+A member owns a partition from the event ``assigned`` to ``revoked`` or ``lost``, or until a fault kills its process. An
+``assigned`` of a partition that the member owns already changes nothing. The fault ``churn`` does not say when it
+killed whom: such a member owns the partition until its process is started again (``restarted``), although it delivers
+nothing after its death.
+
+A reader starts to read a partition (``Start``) when it is assigned, and again when its position is reset. A member that
+is assigned a partition resumes at the last commit that the group's coordinator had acknowledged before; at-least-once
+permits it to deliver the records from there again.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import NamedTuple
 
+from aftershock.results.checks.explanations.model import Anomaly
+from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
-from aftershock.results.evidence.phases import Interval, merged
+from aftershock.results.evidence.outages import KILLED, worker_outages
 
-SESSION_US = 45_000_000
-"""Kafka's session.timeout.ms: the longest time until a coordinator removes a silent member."""
-_GROUP_APIS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat")
-"""Requests by which a member learns what it has lost; a fault on other requests only does not keep it from that."""
-RETURN_US = 10_000_000
-"""Time after which a member that runs again must have learned from a heartbeat what it has lost."""
-
+CHURN = "churn"
 _EVENTS = ("assigned", "revoked", "lost", "restarted")
 _OF_PROCESS = ("killed", "restarted")
 """Ends of a process, after which it owns no partition."""
@@ -62,46 +61,98 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
         if of_ownership and client.wrote(line):
             places = [(topic, number) for topic, number in line.get("partitions") or ()]
             moments.append((int(line.get("t_us", 0)), line["event"], client.reader_of(line), places, line.get("epoch")))
-    for worker, spans in worker_outages(evidence, KILLED, besides="churn").items():
+    for worker, spans in worker_outages(evidence, KILLED, besides=CHURN).items():
         moments += [(start, "killed", worker, [], None) for start, _ in spans if worker in workers]
     open_: dict[tuple[str, Place], Tenure] = {}
     done: list[Tenure] = []
     for at_us, event, worker, places, epoch in sorted(moments, key=lambda moment: moment[0]):
+        if event == "assigned":
+            for place in places:
+                open_.setdefault((worker, place), Tenure(worker, place, at_us, epoch=epoch))
+            continue
         for key in [key for key in open_ if key[0] == worker and (event in _OF_PROCESS or key[1] in places)]:
             begun = open_.pop(key)
             done.append(Tenure(worker, begun.place, begun.start_us, at_us, event, begun.epoch))
-        if event == "assigned":
-            open_ |= {(worker, place): Tenure(worker, place, at_us, epoch=epoch) for place in places}
     return sorted([*done, *open_.values()], key=lambda tenure: (tenure.start_us, tenure.place))
 
 
-def unaware(evidence: Evidence, worker: str) -> tuple[Interval, ...]:
-    """Return the times in which a consumer may not know that it has lost partitions."""
-    own = worker_outages(evidence, FROZEN, POLLING_STOPPED, KILLED).get(worker, ())
-    return merged([*((start, end + RETURN_US) for start, end in own), *_of_cluster(evidence)])
+class Commit(NamedTuple):
+    """Offset commit that a coordinator acknowledged at ``done_us``; ``sent_us`` is None if the client doesn't tell."""
+
+    client: str
+    topic: str
+    partition: int
+    sent_us: int | None
+    done_us: int
+    offset: int
 
 
-def unaware_others(evidence: Evidence, client: Client, worker: str) -> tuple[Interval, ...]:
-    """Return the times in which other members than ``worker`` may not know that they have lost partitions."""
-    others = [other for other in client.workers("consume") if other != worker] or [worker]
-    return merged([span for other in others for span in unaware(evidence, other)])
+def commits_of(evidence: Evidence) -> Iterator[Commit]:
+    """Yield each acknowledged commit of a consumer."""
+    for client, line in reader_events(evidence, "committed"):
+        done_us, took_us = int(line["t_us"]), line.get("took_us")
+        sent_us = None if took_us is None else done_us - int(took_us)
+        for topic, number, offset in line["offsets"]:
+            yield Commit(client.key, topic, number, sent_us, done_us, offset)
 
 
-def _of_cluster(evidence: Evidence) -> Iterator[Interval]:
-    """Yield the time of each fault that may have separated members from their coordinator, with a session time-out."""
-    apis = {step["id"]: (step.get("parameters") or {}).get("api") for step in evidence.timeline.get("steps", ())}
-    for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
-        if apis.get(fault) not in (None, *_GROUP_APIS):
-            continue
-        lines = [line for line in evidence.journal if line["fault"] == fault]
-        targets: Mapping[str, Any] = next((line["targets"] for line in lines if line.get("targets")), {})
-        if not targets.get("clients") or targets.get("brokers") or targets.get("links"):
-            times = [line["t_us"] for line in lines]
-            yield min(times), max(times) + SESSION_US
+class Start(NamedTuple):
+    """Moment at which a reader began to read a partition: an assignment, or a reset of its position.
+
+    ``committed`` is the offset of the last commit before an assignment, acknowledged at ``committed_us``; None without
+    one. ``ended_us`` is the time at which the reader gave the partition up or lost it, None if it did not.
+    """
+
+    client: str
+    worker: str
+    topic: str
+    partition: int
+    at_us: int
+    assigned: bool
+    committed: int | None
+    committed_us: int | None
+    ended_us: int | None
 
 
-def fenced(evidence: Evidence, client: Client) -> tuple[int, int]:
-    """Return how many commits are comparable, and how many Kafka accepted from a member that had been replaced.
+def starts(evidence: Evidence) -> Iterator[Start]:
+    """Yield each start of a reader; the positions of a group are those that any of its members committed.
+
+    A reader outside groups starts once, and again only when its process does.
+    """
+    commits: dict[tuple[str, str, int], list[Commit]] = {}
+    for commit in sorted(commits_of(evidence), key=lambda commit: (commit.done_us, commit.offset)):
+        commits.setdefault((commit.client, commit.topic, commit.partition), []).append(commit)
+    readers = [client for client in evidence.clients if client.consumes_from]
+    owned = {client.key: tenures(evidence, client) for client in readers}
+    outside = {client.key for client in readers if group_of(evidence, client) is None}
+    for key, of_client in owned.items():
+        former: dict[tuple[str, Place], str] = {}
+        for tenure in of_client:
+            owner = tenure.worker, tenure.place
+            ended, former[owner] = former.get(owner), tenure.ended
+            if key in outside and ended is not None and ended not in _OF_PROCESS:
+                continue
+            known = commits.get((key, *tenure.place), [])
+            earlier = bisect_left(known, tenure.start_us, key=lambda commit: commit.done_us)
+            last = known[earlier - 1] if earlier else None
+            committed, committed_us = (last.offset, last.done_us) if last else (None, None)
+            topic, number = tenure.place
+            ended_us = _given_up_us(tenure)
+            yield Start(key, tenure.worker, topic, number, tenure.start_us, True, committed, committed_us, ended_us)
+    for client, line in reader_events(evidence, "position_reset"):
+        worker, place, at_us = client.reader_of(line), (line["topic"], line["partition"]), int(line["t_us"])
+        of_place = (tenure for tenure in owned[client.key] if (tenure.worker, tenure.place) == (worker, place))
+        around = next((tenure for tenure in of_place if tenure.start_us <= at_us < tenure.end_us), None)
+        ended_us = _given_up_us(around) if around else None
+        yield Start(client.key, worker, *place, at_us, False, None, None, ended_us)
+
+
+def _given_up_us(tenure: Tenure) -> int | None:
+    return int(tenure.end_us) if tenure.ended in ("revoked", "lost") else None
+
+
+def fenced(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
+    """Return how many commits are comparable, and those that Kafka accepted from a member that had been replaced.
 
     A commit comes from a replaced member if another member got the partition after the committer did and before the
     committer sent the commit. A commit without ``took_us``, whose time of sending is unknown, is not comparable.
@@ -109,48 +160,49 @@ def fenced(evidence: Evidence, client: Client) -> tuple[int, int]:
     by_place: dict[Place, list[Tenure]] = {}
     for tenure in tenures(evidence, client):
         by_place.setdefault(tenure.place, []).append(tenure)
-    examined = broken = 0
+    examined, accepted = 0, list[Anomaly]()
     for line in evidence.events:
         if line.get("event") != "committed" or line.get("took_us") is None or not client.wrote(line):
             continue
         worker, sent_us = client.reader_of(line), line["t_us"] - line["took_us"]
-        for topic, number, _ in line["offsets"]:
+        for topic, number, offset in line["offsets"]:
             begun = [tenure for tenure in by_place.get((topic, number), ()) if tenure.start_us <= sent_us]
             if begun:
                 examined += 1
                 newest = max(begun, key=lambda tenure: tenure.start_us)
-                broken += newest.worker != worker
-    return examined, broken
+                if newest.worker != worker:
+                    accepted.append(Anomaly(client.key, topic, number, offset, sent_us, line["t_us"], worker=worker))
+    return examined, accepted
 
 
-@dataclass(frozen=True)
-class Overlaps:
-    """Number of tenures examined, and of the forbidden and the permitted overlaps with other members."""
+def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
+    """Return the number of the client's tenures, and an anomaly of the earlier owner for each overlap with another.
 
-    examined: int
-    forbidden: int
-    permitted: int
-
-
-def co_assigned(evidence: Evidence, client: Client) -> Overlaps:
-    """Compare the tenures of the group's members; an overlap is permitted if the earlier owner may not know of it.
-
-    An overlap of two members of this client is counted once, as one of the later tenure.
+    An overlap lasts from the later owner's assignment to the end of either tenure. An overlap of two members of this
+    client is counted once, as one of the later tenure. An owner that ``churn`` may have killed before is no owner:
+    whether it lived can only be seen by its deliveries.
     """
-    group, own = group_of(evidence, client), tenures(evidence, client)
+    group = group_of(evidence, client)
     mates = [mate for mate in evidence.clients if mate != client and group and group_of(evidence, mate) == group]
-    rivals = [*own, *(tenure for mate in mates for tenure in tenures(evidence, mate))]
-    by_place: dict[Place, list[Tenure]] = {}
-    for tenure in rivals:
-        by_place.setdefault(tenure.place, []).append(tenure)
-    counts = {True: 0, False: 0}
-    blind = {worker: unaware(evidence, worker) for worker in {tenure.worker for tenure in rivals}}
+    own = [(client, tenure) for tenure in tenures(evidence, client)]
+    by_place: dict[Place, list[tuple[Client, Tenure]]] = {}
+    for rival in [*own, *((mate, tenure) for mate in mates for tenure in tenures(evidence, mate))]:
+        by_place.setdefault(rival[1].place, []).append(rival)
+    churns = worker_outages(evidence, KILLED, only=CHURN)
+    run_end_us = max((phase.end_us for phase in evidence.phases), default=0)
+    overlaps: list[Anomaly] = []
     workers = client.workers("consume")
-    for tenure in own:
-        for other in by_place.get(tenure.place, ()):
-            earlier, later = sorted((tenure, other), key=lambda each: (each.start_us, each.worker))
-            counted_as_later = other.worker in workers and other is later
-            if other.worker == tenure.worker or counted_as_later or later.start_us >= earlier.end_us:
+    for mine in own:
+        for other in by_place.get(mine[1].place, ()):
+            (owner, earlier), (_, later) = sorted((mine, other), key=lambda each: (each[1].start_us, each[1].worker))
+            counted_as_later = other[1].worker in workers and other[1] is later
+            if other[1].worker == mine[1].worker or counted_as_later or later.start_us >= earlier.end_us:
                 continue
-            counts[any(start <= later.start_us <= end for start, end in blind[earlier.worker])] += 1
-    return Overlaps(len(own), counts[False], counts[True])
+            churned = (start <= later.start_us <= end for start, end in churns.get(earlier.worker, ()))
+            if earlier.ended in ("restarted", "") and any(churned):
+                continue
+            end_us = min(earlier.end_us, later.end_us)
+            until_us = max(later.start_us, run_end_us) if end_us == inf else int(end_us)
+            place = Anomaly(owner.key, *mine[1].place, from_us=later.start_us, until_us=until_us)
+            overlaps.append(Anomaly(**vars(place) | {"worker": earlier.worker}))
+    return len(own), overlaps

@@ -35,7 +35,7 @@ LOG_READER = "log"
 """Client name of findings about the log, which concern no client."""
 
 _KEY = ("run", "rule", "side", "client")
-AT_FIELDS = ("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "occupied")
+AT_FIELDS = ("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "group", "occupied")
 
 
 def place_of(**values: Column | str | None) -> Column:

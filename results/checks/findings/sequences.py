@@ -1,8 +1,7 @@
 """Integrity findings that compare consecutive rows (order, repeated deliveries, decreasing epochs and high watermarks).
 
-**Lanes** divide a reader's deliveries from a partition; within a lane offsets must rise without gaps or repetitions.
-After an assignment (at-least-once permits that records are then delivered again) and after a position reset, a reader's
-deliveries belong to a new lane.
+Within a **lane** of a reader's deliveries from a partition (``deliveries.py``), offsets must rise without gaps or
+repetitions.
 
 **Sequences** of rows are of three kinds (a producer's log records by offset, in which sequence numbers must rise; a
 reader's lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must
@@ -10,7 +9,7 @@ not fall).
 
 Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a sequence with a
 late row, only the first row of a value can break the rule ``order``; further deliveries of an offset break
-``repeated``. Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the
+``duplicate``. Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the
 leader changes, because a new leader learns the high watermark late, so high watermarks are compared only between two
 responses of the same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the
 records (``Partition.readRecords``), so a record is ``beyond`` only if its offset is above every high watermark that the
@@ -22,69 +21,22 @@ selected sequences are examined row by row. Acknowledgements need no sorting, be
 leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
 """
 
-from collections.abc import Iterator
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.records import (
     AT_FIELDS,
     LOG_READER,
     Fact,
     explode_facts,
     place_of,
-    reader_events,
     record,
 )
-from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 LANE = ("client", "topic", "partition", "lane", "member")
-OWN_MARKS = ("reference",)
-"""Clients that report the high watermark of a record's own response; librdkafka reports that of the latest response."""
-
-
-def deliveries(read: Tables, dims: Dims) -> DataFrame:
-    """Return each delivered record as ``run client topic topic_id partition lane member group offset at`` and details.
-
-    ``worker`` is the client process; in a group of several members it also stands for the ``member``. ``since`` is the
-    time at which the lane began. Further details of a delivery are ``epoch`` (leader epoch of the batch), ``own`` (True
-    if the high watermark comes from the response with the record) and ``high_watermark broker_id error producer_id
-    seq``. If the id of a topic is unknown, ``topic_id`` holds the topic's name.
-    """
-    consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
-    only = F.concat_ws("-", "workload", "arm", F.lit("consume"))  # the name of a client's only consumer
-    worker = F.coalesce("worker", only)
-    rows = consumed.select(
-        *("run", "topic", "partition", "group", "offset", worker.alias("worker")),
-        F.when(worker != only, worker).otherwise(F.col("member")).alias("member"),
-        *("high_watermark", "broker_id", "error", "producer_id", "seq", "intended_us"),
-        F.concat_ws("/", "workload", "arm").alias("client"),
-        F.coalesce("topic_id", "topic").alias("topic_id"),
-        F.col("done_us").alias("at"),
-        F.col("leader_epoch").alias("epoch"),
-        F.col("client").isin(*OWN_MARKS).alias("own"),
-    )
-    starts = ((run, *lane[:5]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
-    place = ["run", "client", "worker", "topic", "partition"]
-    table = dims.table(starts, "run int, client string, worker string, topic string, partition int, at_us bigint")
-    by_partition = table.groupBy(*place).agg(F.collect_list("at_us").alias("starts"))
-    earlier = F.filter("starts", lambda moment: moment <= F.col("at"))
-    joined = rows.join(F.broadcast(by_partition), place, "left")
-    since, lane = F.array_max(earlier), F.coalesce(F.size(earlier), F.lit(0)).cast("bigint")
-    return joined.withColumns({"since": since, "lane": lane}).drop("starts")
-
-
-def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, str, int, int, bool]]:
-    """Yield (client, worker, topic, partition, time, True if assigned) of each assignment and position reset."""
-    for client, line in reader_events(evidence, "assigned"):
-        worker = client.reader_of(line)
-        yield from ((client.key, worker, topic, number, line["t_us"], True) for topic, number in line["partitions"])
-    for client, line in reader_events(evidence, "position_reset"):
-        yield client.key, client.reader_of(line), line["topic"], line["partition"], line["t_us"], False
-
-
 PRINTS = "print bigint"
 
 
@@ -243,11 +195,11 @@ def _facts() -> list[Fact]:
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
     is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
     exact = F.col("point").isNotNull()
-    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "occupied")})
+    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied")})
     ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
     return [
         Fact("order", side, client, ordered, exact & F.col("late"), at),
-        Fact("repeated", side, client, read, F.when(exact, n - 1), at),
+        Fact("duplicate", side, client, read, F.when(exact, n - 1), at),
         Fact("collision", "consume", reader, ordered, 0),
         Fact("skipped", side, client, read, 0),
         Fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),

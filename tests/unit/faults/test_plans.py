@@ -39,7 +39,7 @@ def test_demo_is_about_a_minute() -> None:
     one, other = (workload["produce"] for workload in timeline.workloads)
     assert {"acks", "idempotence"} == {key for key in one if one[key] != other[key]}
     assert [arm["settings"] for workload in timeline.workloads for arm in workload["arms"].values()] == [
-        {"socket.timeout.ms": 6000}
+        {"socket.timeout.ms": 6000, "reconnect.backoff.max.ms": 1000}
     ] * 2
 
 

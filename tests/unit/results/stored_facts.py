@@ -13,15 +13,18 @@ from typing import Any
 from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.measure.facts import (
     Distribution,
+    Explained,
     Facts,
     FailureSpan,
     Finding,
     Host,
     Lag,
     LongestGap,
+    MissingRows,
     Outage,
     ProxyTraffic,
     Recovered,
+    SentRows,
     Stall,
 )
 
@@ -60,6 +63,10 @@ def clean_facts() -> Facts:
         findings={(row["rule"], row["side"], row["client"]): _finding(row) for row in stored["findings"]},
         crossed={fault: ProxyTraffic(**row) for fault, row in stored["crossed"].items()},
         host=Host(**stored["host"]),
+        load=tuple(
+            SentRows(**{**row, "missing": tuple(MissingRows(**part) for part in row["missing"]), "contradictions": ()})
+            for row in stored["load"]
+        ),
         stalls=tuple(Stall(**row) for row in stored["stalls"]),
         failures=failures,
         unavailable={
@@ -79,7 +86,8 @@ def _without(row: Row, *names: str) -> dict[str, Any]:
 
 
 def _finding(row: Row) -> Finding:
-    return Finding(**{**row, "samples": tuple((producer, seq) for producer, seq in row["samples"])})
+    samples = tuple((producer, seq) for producer, seq in row["samples"])
+    return Finding(**{**row, "samples": samples, "explained": tuple(Explained(**part) for part in row["explained"])})
 
 
 def _distribution(row: Row) -> Distribution:

@@ -72,6 +72,8 @@ def test_slos_above_the_noise_are_accepted() -> None:
 
 
 COMMITS = {"name": "commits", "commit": {"groups": 1}, "arms": {"plain": {"settings": {}}}}
+READERS = {"name": "readers", "consume": {"group": "readers"}, "arms": {"plain": {"settings": {}}}}
+ALONE = {"name": "reader", "consume": {"group": None}, "arms": {"plain": {"settings": {}}}}
 LAUNCHED = {"racks": {"a": 1}}
 
 
@@ -91,16 +93,24 @@ class Unreadable:
 
 @pytest.mark.parametrize(
     ("cluster", "workload", "asked"),
-    [(LAUNCHED, COMMITS, True), (LAUNCHED, {"name": "w", "commit": None}, False), ({"attach": {}}, COMMITS, False)],
+    [
+        (LAUNCHED, COMMITS, True),
+        (LAUNCHED, READERS, True),
+        (LAUNCHED, ALONE, False),
+        (LAUNCHED, {"name": "w", "commit": None}, False),
+        ({"attach": {}}, COMMITS, False),
+        ({"attach": {}}, READERS, False),
+    ],
 )
 async def test_commits_are_read_of_launched_clusters_only(
     cluster: dict[str, Any], workload: dict[str, Any], asked: bool, tmp_path: Path
 ) -> None:
-    """And only if the plan commits; an error is logged, and the run continues."""
+    """And only if the plan has groups; an error is logged and recorded, and the run continues."""
     said: list[str] = []
     brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
-    await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append, ReadLimit(1))
+    result = await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append, ReadLimit(1))
     assert (asked, asked) == (brokers.asked > 0, bool(said))
+    assert result == ({"error": "no broker answered"} if asked else None)
 
 
 async def test_counters_and_the_host_are_recorded(tmp_path: Path) -> None:

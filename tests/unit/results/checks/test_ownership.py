@@ -1,11 +1,12 @@
-"""Who owned a partition when, by the members' events, and which overlaps and commits that forbids."""
+"""Who owned a partition when, by the members' events, which overlaps and commits that forbids, and where it began."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from aftershock.results.checks.findings.ownership import RETURN_US, Overlaps, co_assigned, fenced, tenures, unaware
+from aftershock.results.checks.explanations.model import Anomaly
+from aftershock.results.checks.findings.ownership import Start, co_assigned, fenced, starts, tenures
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client
 
@@ -63,7 +64,7 @@ def test_tenures_end_with_their_events_or_their_process() -> None:
 
 
 def test_a_member_that_is_started_again_owns_nothing_of_before() -> None:
-    """Churn kills a member without saying when; what another member gets after its return is no overlap."""
+    """What another member gets after its return is no overlap."""
     evidence = group(
         event(1, FIRST, "assigned", 0, 1),
         event(5, FIRST, "restarted", life=1),
@@ -72,47 +73,64 @@ def test_a_member_that_is_started_again_owns_nothing_of_before() -> None:
     )
     (owner,) = evidence.clients
     assert [5.0, 5.0] == [t.end_us / S for t in tenures(evidence, owner) if t.ended == "restarted"]
-    assert Overlaps(4, 0, 0) == co_assigned(evidence, owner)
+    assert (4, []) == co_assigned(evidence, owner)
 
 
-@pytest.mark.parametrize(
-    ("journal", "expected"),
-    [
-        ((), Overlaps(2, 1, 0)),
-        (fault("resume_clients", 2, 4, FIRST), Overlaps(2, 0, 1)),  # a zombie does not know
-        (fault("resume_polling", 2, 4, FIRST), Overlaps(2, 0, 1)),
-        (fault("resume_clients", 2, 4, SECOND), Overlaps(2, 1, 0)),  # the other member's fault excuses nothing
-        (fault(None, 2, 4), Overlaps(2, 0, 1)),  # a broker is away
-        (fault("resume_clients", 6, 7, FIRST), Overlaps(2, 1, 0)),  # later
-    ],
-)
-def test_two_owners_at_once(journal: tuple[dict[str, Any], ...], expected: Overlaps) -> None:
-    """An overlap is permitted only while the earlier owner may not know that it was replaced."""
-    evidence = group(event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0), journal=journal)
-    assert expected == co_assigned(evidence, evidence.clients[0])
+def test_two_owners_at_once() -> None:
+    """The earlier owner breaks the rule, from the other one's assignment until it learns of it."""
+    evidence = group(event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0), event(5, FIRST, "lost", 0))
+    overlap = Anomaly(A, "orders", 0, from_us=3 * S, until_us=5 * S, worker=FIRST)
+    assert (2, [overlap]) == co_assigned(evidence, evidence.clients[0])
 
 
-@pytest.mark.parametrize(
-    ("api", "expected"), [("OffsetFetch", Overlaps(2, 1, 0)), ("ConsumerGroupHeartbeat", Overlaps(2, 0, 1))]
-)
-def test_a_fault_on_requests_excuses_only_if_members_learn_by_them(api: str, expected: Overlaps) -> None:
-    evidence = group(event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0), journal=fault(None, 2, 4))
-    step = {"id": "f", "kind": "answer_error", "parameters": {"api": api}}
-    evidence = replace(evidence, timeline={**evidence.timeline, "steps": [step]})
-    assert expected == co_assigned(evidence, evidence.clients[0])
+def test_an_assignment_of_an_owned_partition_changes_nothing() -> None:
+    """Some clients report all that they own at each rebalance."""
+    evidence = group(event(1, FIRST, "assigned", 0), event(3, FIRST, "assigned", 0, 1), event(5, FIRST, "revoked", 0))
+    (owner,) = evidence.clients
+    assert [(0, 1.0), (1, 3.0)] == [(t.place[1], t.start_us / S) for t in tenures(evidence, owner)]
+
+
+@pytest.mark.parametrize(("returned_s", "overlaps"), [(5, 0), (None, 0)])
+def test_a_member_that_churn_may_have_killed_is_no_owner(returned_s: float | None, overlaps: int) -> None:
+    """Another member gets its partition before it returns, or it never does."""
+    events = [event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0)]
+    events += [event(returned_s, FIRST, "restarted", life=1)] if returned_s else []
+    journal = tuple(line | {"kind": "churn"} for line in fault("start_clients", 2, 6, FIRST, SECOND))
+    evidence = group(*events, journal=journal)
+    assert overlaps == len(co_assigned(evidence, evidence.clients[0])[1])
+    earlier = group(*events, journal=tuple(line | {"t_us": line["t_us"] + 2 * S} for line in journal))
+    assert len(co_assigned(earlier, earlier.clients[0])[1]) == 1
 
 
 def test_an_owner_after_another() -> None:
     """Tenures that follow each other do not overlap, even at the same moment."""
     evidence = group(event(1, FIRST, "assigned", 0), event(3, FIRST, "revoked", 0), event(3, SECOND, "assigned", 0))
-    assert Overlaps(2, 0, 0) == co_assigned(evidence, evidence.clients[0])
+    assert (2, []) == co_assigned(evidence, evidence.clients[0])
 
 
-def test_a_member_learns_some_time_after_it_runs_again() -> None:
-    """The excuse lasts longer than the fault."""
-    evidence = group(journal=fault("resume_clients", 2, 4, FIRST))
-    assert ((2 * S, 4 * S + RETURN_US),) == unaware(evidence, FIRST)
-    assert () == unaware(evidence, SECOND)
+def test_a_member_starts_where_its_group_has_committed() -> None:
+    """The last commit that was acknowledged before; a reset of the position starts anew, without a commit."""
+    evidence = group(
+        event(1, FIRST, "assigned", 0),
+        committed(2, FIRST),
+        event(3, FIRST, "revoked", 0),
+        event(4, SECOND, "assigned", 0),
+        committed(5, SECOND) | {"offsets": [["orders", 0, 30]]},
+        event(6, SECOND, "position_reset", topic="orders", partition=0, offset=17),
+    )
+    assert [
+        Start(A, FIRST, "orders", 0, 1 * S, True, None, None, 3 * S),
+        Start(A, SECOND, "orders", 0, 4 * S, True, 17, 2 * S, None),
+        Start(A, SECOND, "orders", 0, 6 * S, False, None, None, None),
+    ] == [*starts(evidence)]
+
+
+@pytest.mark.parametrize(("ended", "expected"), [("revoked", [1]), ("restarted", [1, 3])])
+def test_a_reader_outside_groups_starts_with_its_process(ended: str, expected: list[int]) -> None:
+    evidence = group(event(1, FIRST, "assigned", 0), event(2, FIRST, ended, 0), event(3, FIRST, "assigned", 0))
+    workload = {"name": "orders", "consume": {"topic": "orders", "group": None}, "arms": {"a": {}}}
+    evidence = replace(evidence, timeline={**evidence.timeline, "workloads": [workload]})
+    assert [at_s * S for at_s in expected] == [start.at_us for start in starts(evidence)]
 
 
 @pytest.mark.parametrize(
@@ -128,5 +146,6 @@ def test_a_member_learns_some_time_after_it_runs_again() -> None:
 def test_a_commit_of_a_replaced_member(commit: dict[str, Any], expected: tuple[int, int]) -> None:
     """Kafka must refuse a commit that was sent after another member got the partition."""
     evidence = group(event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0), commit)
-    assert expected == fenced(evidence, evidence.clients[0])
-    assert A == evidence.clients[0].key
+    examined, accepted = fenced(evidence, evidence.clients[0])
+    assert expected == (examined, len(accepted))
+    assert all((one.client, one.worker, one.offset) == (A, FIRST, 17) for one in accepted)

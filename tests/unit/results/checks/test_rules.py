@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.results.checks.check import NO_DOUBTS, Status
 from aftershock.results.checks.integrity import integrity_checks
-from aftershock.results.checks.rules import RULES, Event, EventCount, Rule
+from aftershock.results.checks.rules import RULES, Event, EventCount, Rule, decreases
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts, Finding
 from aftershock.results.slo import METRICS, Count, Metric, parse
@@ -61,24 +61,50 @@ def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyP
     assert [seq for _, seq in check.samples] == [7]
 
 
-def test_every_overlap_of_assignments_is_compared_with_the_faults() -> None:
-    """Two partitions have two owners while a fault is in force: both overlaps are permitted and reported."""
-    workloads = [{"name": name, "consume": {"group": "g"}, "arms": {"a": {}}} for name in ("orders", "audit")]
+@pytest.mark.parametrize(("brokers", "status"), [([1], Status.INCONCLUSIVE), ([], Status.FAIL)])
+def test_every_overlap_of_assignments_is_compared_with_the_faults(brokers: list[int], status: Status) -> None:
+    """Two partitions have two owners during a fault, of which nobody knows whether it was at their coordinator."""
+    consume = {"group": "g", "topic": "orders"}
+    workloads = [{"name": name, "consume": consume, "arms": {"a": {}}} for name in ("orders", "audit")]
     owned = {"event": "assigned", "arm": "a", "partitions": [["orders", 0], ["orders", 1]]}
+    line = {"fault": "f", "targets": {"brokers": brokers}}
+    evidence = Stage(clients=[client("a"), client("a", "audit")]).evidence()
     evidence = replace(
-        Stage(clients=[client("a"), client("a", "audit")]).evidence(),
-        timeline={"workloads": workloads, "steps": []},
+        evidence,
+        timeline={
+            **evidence.timeline,
+            "workloads": workloads,
+            "steps": [{"id": "f", "kind": "pause", "takes": "nodes"}],
+        },
         journal=(
-            {"fault": "f", "state": "intended", "t_us": 20 * S},
-            {"fault": "f", "state": "healed", "t_us": 30 * S},
+            line | {"state": "intended", "t_us": 20 * S},
+            line | {"state": "injected", "t_us": 20 * S},
+            line | {"state": "healed", "t_us": 30 * S},
         ),
         events=(owned | {"workload": "orders", "t_us": 21 * S}, owned | {"workload": "audit", "t_us": 22 * S}),
     )
     read = [Finding("phantom", "consume", f"{name}/a", 100, 0) for name in ("orders", "audit")]
     facts = Facts(findings={(finding.rule, finding.side, finding.client): finding for finding in read})
     checks = [check for check in integrity_checks(evidence, facts, NO_DOUBTS) if check.id == "integrity/co_owned"]
-    assert [check.status for check in checks] == [Status.PASS, Status.PASS]
-    assert all(check.why.startswith("none of 2 assignments; 2 further overlaps are permitted") for check in checks)
+    assert [check.status for check in checks] == [status, status]
+    perhaps = ": all perhaps explained by f (pause), which kept members of g-a from their coordinator"
+    assert all(check.why.startswith(f"2 of 2 assignments{perhaps if brokers else ''}") for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("took_us", "expected"),
+    [((1_000, 1_000), (2, 1, 0)), ((None, 1_000), (2, 1, 0)), ((1_000, None), (2, 1, 1)), ((None, None), (2, 1, 1))],
+)
+def test_a_lower_commit_without_its_time_of_sending_is_undecided(
+    took_us: tuple[int | None, int | None], expected: tuple[int, int, int]
+) -> None:
+    """The higher commit was sent before its acknowledgement, so only the lower one's time matters."""
+    line = {"event": "committed", "worker": "w"}
+    events = [line | {"t_us": at * S, "offsets": [["orders", 0, offset]]} for at, offset in ((1, 100), (2, 90))]
+    events = [event if took is None else event | {"took_us": took} for event, took in zip(events, took_us, strict=True)]
+    count = decreases(events)
+    assert expected == (count.examined, count.broken, sum(part.n for part in count.undecided))
+    assert all(not part.certain and "took_us" in part.evidence for part in count.undecided)
 
 
 def test_every_rule_is_counted_and_described() -> None:

@@ -37,8 +37,8 @@ def commit_in_doubt(run: Run) -> None:
 
 
 @defect(
-    "two commits of a group that changed places in the log: explained",
-    says="1 of 1000 commits: all explained by a commit that was in flight",
+    "two commits of a group that changed places in the log, and no connection ended",
+    fails=("integrity/backward",),
     base=commits_run,
 )
 def commits_swapped(run: Run) -> None:
@@ -46,6 +46,40 @@ def commits_swapped(run: Run) -> None:
     first, second = (run.get("offsets", index)["offset"] for index in (one, other))
     run.set("offsets", one, offset=second)
     run.set("offsets", other, offset=first)
+
+
+def _disconnected(run: Run, at_us: int) -> None:
+    place = {"workload": "orders", "arm": "baseline", "op": "commit", "worker": "orders-baseline-commit"}
+    run.documents["events"].append(place | {"event": "node_disconnected", "node_id": 1, "t_us": at_us})
+
+
+@defect(
+    "the same, and a connection of the committer ended between them: explained",
+    says="1 of 1000 commits: all explained by a connection of the committer ended while the commit was in flight",
+    base=commits_run,
+)
+def commits_swapped_at_a_disconnection(run: Run) -> None:
+    commits_swapped(run)
+    _disconnected(run, int(run.get("produce", _entry(run, SOME))["sent_us"]) + 1)
+
+
+@defect(
+    "the same, and a connection of the committer ended at another time", fails=("integrity/backward",), base=commits_run
+)
+def commits_swapped_beside_a_disconnection(run: Run) -> None:
+    commits_swapped(run)
+    _disconnected(run, int(run.get("produce", _entry(run, SOME + 3))["sent_us"]) + 1)
+
+
+@defect(
+    "the same of a client that does not tell when its connections end: the judge can't tell",
+    unsure=("integrity/backward",),
+    says="of which the client does not tell",
+    base=commits_run,
+)
+def commits_swapped_and_not_told(run: Run) -> None:
+    commits_swapped(run)
+    run.arms["arms"]["baseline"]["client"] = "confluent"
 
 
 @defect("a group's commits that were taken back, and it began anew", fails=("integrity/lost",), base=commits_run)

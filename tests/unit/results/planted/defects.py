@@ -3,6 +3,7 @@
 from aftershock.tests.unit.results.planted import (
     commits,
     explained,
+    explained_groups,
     inputs,
     latencies,
     load,
@@ -18,6 +19,7 @@ __all__ = [
     "DEFECTS",
     "commits",
     "explained",
+    "explained_groups",
     "inputs",
     "latencies",
     "load",

@@ -66,7 +66,10 @@ def answered_after_the_takeover(run: Run) -> None:
     run.documents["events"].append(_commit(2, BEFORE_US) | {"t_us": TAKEN_US + S, "took_us": TAKEN_US + S - BEFORE_US})
 
 
-@defect("a new owner that starts before the last commit of the former owner", fails=("integrity/commit_behind",))
+@defect(
+    "a new owner that starts before the last commit of the former owner",
+    fails=("integrity/commit_behind", "integrity/duplicate"),
+)
 def taken_over_too_early(run: Run) -> None:
     run.documents["events"].append(_commit(2, BEFORE_US))
     rows = run.frames["consume"]

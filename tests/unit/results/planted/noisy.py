@@ -108,16 +108,17 @@ def _read(rng: np.random.Generator, logged: pd.DataFrame) -> pd.DataFrame:
 def _events(logged: pd.DataFrame, read: pd.DataFrame) -> Iterator[Row]:
     """Return assignments, commits and revocations; the second member continues from the last commit."""
     same = {"arm": "baseline", "workload": "orders", "op": "consume", "worker": "orders-baseline-consume"}
+    committed = same | {"event": "committed", "group": "readers-baseline", "took_us": 1}
     every = [["orders", partition] for partition in range(PARTITIONS)]
     yield same | {"t_us": 0, "event": "assigned", "partitions": every}
     second = read[read["member"] == "second"].groupby("partition")["offset"].min()
     offsets = [["orders", int(partition), int(offset)] for partition, offset in second.items()]
-    yield same | {"t_us": REBALANCED_US - 2, "event": "committed", "group": "readers-baseline", "offsets": offsets}
+    yield committed | {"t_us": REBALANCED_US - 2, "offsets": offsets}
     yield same | {"t_us": REBALANCED_US - 1, "event": "revoked", "partitions": every}
     yield same | {"t_us": REBALANCED_US, "event": "assigned", "partitions": every}
     ends = logged.groupby("partition")["at"].max()
     told = [["orders", int(partition), int(offset) + 1] for partition, offset in ends.items()]
-    yield same | {"t_us": 60 * S, "event": "committed", "group": "readers-baseline", "offsets": told}
+    yield committed | {"t_us": 60 * S, "offsets": told}
 
 
 def _retries(sent: pd.DataFrame) -> Iterator[Row]:

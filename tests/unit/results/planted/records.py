@@ -184,13 +184,15 @@ def single_replicas(run: Run) -> None:
     run.drop("replicas", rows.index[rows["broker_id"] > 1])
 
 
-@defect("a replica that differs after the heal", fails=("integrity/replica",), says="orders/5")
+@defect("a replica that differs after the heal", fails=("integrity/replica",), says="orders/5 on k3")
 def replica_differs(run: Run) -> None:
     _replicas(run, fingerprint=12)
 
 
 @defect(
-    "a replica that could not be read", unsure=("integrity/replica",), says="1 replicas could not be read: orders/5"
+    "a replica that could not be read",
+    unsure=("integrity/replica",),
+    says="1 replicas could not be read: orders/5 on k3",
 )
 def replica_unread(run: Run) -> None:
     _replicas(run, fingerprint=None, records=None, error="k3 was read to offset 7 of 1000 in time")

@@ -136,7 +136,7 @@ def test_the_commands_of_the_makefile(tmp_path: Path, capsys: pytest.CaptureFixt
     charts = {path.name for path in (tmp_path / "kips").glob("*.svg")}
     assert {"kip1224-1.svg", "kip1224-2.svg", *(f"kip{kip}.svg" for kip in TRIALS)} == charts
     (row,) = [line for line in readme.read_text().splitlines() if line.startswith("| 1224, ")]
-    assert "| confirmed: 5 ms, " in row
+    assert "| confirmed: 5 ms in all n = 8, units that differ: at most 31 % (95 %, one-sided) |" in row
     assert "| undecided: no figure, n = 0 | 2 confirmed / 0 contradicted / " in row
 
 

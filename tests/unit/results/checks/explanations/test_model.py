@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 BARE = Explanation("lost", "produce", "a cause", "a file")
-AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 2, occupied=True)
+AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 2, "readers-a", occupied=True)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 
         ("lasting_us", 10, 11),
         ("epoch", 5, 4),
         ("attempts", 2, 3),
+        ("group", "readers-a", "readers-b"),
     ],
 )
 def test_each_limit_holds(limit: str, inside: Any, outside: Any) -> None:
@@ -45,15 +46,23 @@ def test_each_limit_holds(limit: str, inside: Any, outside: Any) -> None:
     assert not replace(BARE, **{limit: outside}).explains(AT_PLACE)
 
 
-@pytest.mark.parametrize("name", ["topic", "partition", "offset", "until_us", "from_us", "worker", "attempts"])
+@pytest.mark.parametrize("name", ["topic", "partition", "offset", "until_us", "from_us", "worker", "attempts", "group"])
 def test_an_unknown_value_is_within_no_limit(name: str) -> None:
     """An unknown leader epoch is the exception."""
     bound = Explanation(
-        *("lost", "produce", "", "", "orders/a", "orders-a-produce", "orders", None, 3, 0, 1000, 0, 100, 0, 5, 1)
+        *("lost", "produce", "", "", "orders/a", "orders-a-produce", "orders", None, 3, 0, 1000, 0, 100, 0, 5, 1),
+        group="readers-a",
     )
     assert bound.explains(AT_PLACE)
     assert not bound.explains(replace(AT_PLACE, **{name: None}))
     assert bound.explains(replace(AT_PLACE, epoch=None))
+
+
+@pytest.mark.parametrize(("from_us", "until_us", "inside"), [(10, 20, True), (11, 20, False), (10, 19, False)])
+def test_a_cause_throughout_lasts_as_long_as_the_anomaly(from_us: int, until_us: int, inside: bool) -> None:
+    around = replace(BARE, from_us=from_us, until_us=until_us)
+    assert around.explains(AT_PLACE)
+    assert replace(around, throughout=True).explains(AT_PLACE) == inside
 
 
 @pytest.mark.parametrize("occupied", [False, None])
@@ -91,6 +100,8 @@ def test_spark_agrees_with_python(spark: "SparkSession") -> None:
             *(text("w1", "w2", known=0.2), topic, f"{topic}-id" if topic else None),
             *(number(0, 2, 0.5) if topic else None, number(0, 40, 0.3), number(40, 99, 0.3)),
             *(number(0, 60, 0.4), number(40, 99, 0.4), number(0, 20, 0.2), number(1, 4, 0.3), number(1, 3, 0.2)),
+            group=text("g1", "g2", known=0.2),
+            throughout=bool(random.random() < 0.3),
             truncation=bool(random.random() < 0.3),
         )
 
@@ -102,11 +113,17 @@ def test_spark_agrees_with_python(spark: "SparkSession") -> None:
         topic = text("orders", "bills", "orders-id", "others")
         place = Anomaly(
             *(str(random.choice(["a", "b", "c"])), topic, number(0, 2), number(0, 99), since, until),
-            *(number(0, 4, 0.7), text("w1", "w2"), number(1, 3, 0.7), [True, False, None][random.integers(0, 3)]),
+            *(
+                number(0, 4, 0.7),
+                text("w1", "w2"),
+                number(1, 3, 0.7),
+                text("g1", "g2"),
+                [True, False, None][random.integers(0, 3)],
+            ),
         )
         rows.append((int(random.integers(0, 2)), str(random.choice(["lost", "order", "skipped"])), place))
     kinds = {"client": "string", "topic": "string", "worker": "string", "partition": "int", "epoch": "int"}
-    kinds |= {"attempts": "int", "occupied": "boolean"}
+    kinds |= {"attempts": "int", "group": "string", "occupied": "boolean"}
     names = [field.name for field in fields(Anomaly)]
     schema = ", ".join(f"{name} {kinds.get(name, 'bigint')}" for name in names)
     table = small(
