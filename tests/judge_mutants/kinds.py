@@ -81,5 +81,5 @@ def kind(family: str, what: str) -> Callable[[Planter], Planter]:
 def kinds() -> Mapping[str, Kind]:
     """Return all kinds by name, in the order of the families' modules."""
     for family in FAMILIES:
-        import_module(f"aftershock.tests.judge_mutants.{family}")
+        import_module(f"aftershock.tests.judge_mutants.families.{family}")
     return _KINDS

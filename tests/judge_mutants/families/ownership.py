@@ -4,8 +4,8 @@ from random import Random
 
 from aftershock.tests.judge_mutants import edits
 from aftershock.tests.judge_mutants.anatomy import Anatomy, Fault, S, Tenure
-from aftershock.tests.judge_mutants.deliveries import deliver_again
 from aftershock.tests.judge_mutants.draft import Draft
+from aftershock.tests.judge_mutants.families.deliveries import deliver_again
 from aftershock.tests.judge_mutants.kinds import Plant, kind
 
 _HARMLESS_TO_MEMBERS = ("elect", "reassign", "config", "add_partitions", "latency", "delay_response", "delay_request")

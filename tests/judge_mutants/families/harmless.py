@@ -10,11 +10,11 @@ import pandas as pd
 
 from aftershock.tests.judge_mutants import edits
 from aftershock.tests.judge_mutants.anatomy import Anatomy, S
-from aftershock.tests.judge_mutants.commits import commits_of
-from aftershock.tests.judge_mutants.deliveries import deliver_again
 from aftershock.tests.judge_mutants.draft import Draft, renumber
+from aftershock.tests.judge_mutants.families.commits import commits_of
+from aftershock.tests.judge_mutants.families.deliveries import deliver_again
+from aftershock.tests.judge_mutants.families.records import cut_at_an_election
 from aftershock.tests.judge_mutants.kinds import Plant, kind
-from aftershock.tests.judge_mutants.records import cut_at_an_election
 
 _EVIDENCE_TIMES = ("intended_us", "deadline_us", "sent_us", "done_us", "t_us")
 
