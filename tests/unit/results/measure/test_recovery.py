@@ -85,7 +85,8 @@ class Recount:
             return None
         limit_us = int(factor * max(steady_us, 50_000))
         injects, until_us = self.event(criterion.fault, criterion.for_us)
-        values = {"client": client, "injects": injects, "until": until_us, "limit": limit_us}
+        before_us = max((at_us for at_us in self.injects.values() if at_us < injects[0]), default=0)
+        values = {"client": client, "injects": injects, "before": before_us, "until": until_us, "limit": limit_us}
         text = sql_of_the_page().replace("$share", f"{float(1 - q):.6f}::decimal(9, 6)")
         (row,) = self._db.execute(text, values | {"slot": criterion.for_us // 20}).fetchall()
         return (*row, limit_us) if row[3] else None
@@ -207,7 +208,13 @@ def one_failed_record(run: Run) -> None:
 
 
 def in_flight_at_the_inject(run: Run) -> None:
-    end_at(run, due(run, 35.8, 36)[-1:], 37)
+    row = due(run, 35.8, 36)[-1:]
+    run.set("produce", row, intended_us=35_950_000)
+    end_at(run, row, 37)
+
+
+def unanswered_before_the_inject(run: Run) -> None:
+    run.set("produce", due(run, 30, 31)[:1], status="in_doubt", done_us=None, offset=None)
 
 
 def calm_too_short(run: Run) -> None:
@@ -251,6 +258,9 @@ CASES: dict[str, tuple[Plant, str, str, str, float | None, float | None, int | N
     "records due in 0.5 s acknowledged 10 s later": (acknowledged_late, SLO, "PASS", "FAIL", 10.000017, 0.5, 0),
     "one failed record": (one_failed_record, SLO, "PASS", "FAIL", 4.0, 0, 1),
     "one record in flight at the inject": (in_flight_at_the_inject, SLO, "PASS", "PASS", 1.0, 0, 0),
+    "one record without an answer since 6 s before the inject: harmless": (
+        *(unanswered_before_the_inject, SLO, "PASS", "PASS", 0, 0, 0),
+    ),
     "calm for 1.6 s before the end": (calm_too_short, SLO, "PASS", "FAIL", None, 0, 42),
     "a killed process": (killed_for_a_second, SLO, "PASS", "PASS", 0.88, 0.9, 0),
     "no records in the last 6 s": (no_more_records, SLO, "PASS", "INCONCLUSIVE", None, 0, 0),
