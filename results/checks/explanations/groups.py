@@ -29,7 +29,7 @@ from typing import Any
 from aftershock.names import offsets_partition
 from aftershock.results.checks.explanations.leadership import changes, may_elect_unclean
 from aftershock.results.checks.explanations.model import Explanation, for_rules
-from aftershock.results.checks.explanations.retries import REPORTED_US, breaks_connections, connection_ends
+from aftershock.results.checks.explanations.retries import breaks_connections, connection_ends
 from aftershock.results.checks.explanations.rewrites import logged_offsets
 from aftershock.results.checks.findings.groups import committers, committing_readers
 from aftershock.results.checks.findings.ownership import group_of
@@ -296,9 +296,9 @@ def _of_lost_commits(evidence: Evidence, client: Client, op: str, harms: Sequenc
     """Yield what lets a commit in flight reach its coordinator after a later commit."""
     own = Explanation("backward", "commit", "", "events.jsonl", client=client.key)
     ends, tells = connection_ends(evidence, client, op)
-    for at_us, cause in ends:
+    for since_us, at_us, cause in ends:
         during = replace(own, cause=f"{cause} while the commit was in flight")
-        yield replace(during, from_us=at_us - REPORTED_US, until_us=at_us)
+        yield replace(during, from_us=since_us, until_us=at_us)
     if tells:
         return
     workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)

@@ -34,9 +34,6 @@ _TIMEOUT_US_DEFAULT = 30_000_000
 """request.timeout.ms of the Java client and of librdkafka."""
 _ENDS = {"node_disconnected": "a connection of the {} ended", "request_timed_out": "a request timed out"}
 _NOUNS = {"produce": "producer", "consume": "consumer", "commit": "committer"}
-REPORTED_US = 2_000_000
-"""Longest time from the end of a connection until its event: librdkafka tells it by statistics once a second, which are
-read when the client polls."""
 _TELLING = ("reference",)
 """Clients that report the ends of their connections in every version."""
 
@@ -83,8 +80,8 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
         own, cause="the producer sent the record more than once", evidence="attempts in outcomes/", attempts=2
     )
     ends, tells = connection_ends(evidence, client, "produce")
-    for at_us, cause in ends:
-        yield replace(own, cause=cause, evidence="events.jsonl", from_us=at_us - REPORTED_US, until_us=at_us)
+    for since_us, at_us, cause in ends:
+        yield replace(own, cause=cause, evidence="events.jsonl", from_us=since_us, until_us=at_us)
     timeout_us = _timeout_us(evidence.arm_settings(client))
     cause = f"a response later than the request time-out of {timeout_us / 1e6:g} s"
     yield replace(own, cause=cause, evidence="outcomes/", lasting_us=timeout_us)
@@ -114,14 +111,17 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
         yield replace(own, cause=cause, evidence="events.jsonl has no such event", from_us=0, certain=False)
 
 
-def connection_ends(evidence: Evidence, client: Client, op: str) -> tuple[list[tuple[int, str]], bool]:
-    """Return the time and cause of each lost connection or request of a client, and whether the client tells them."""
+def connection_ends(evidence: Evidence, client: Client, op: str) -> tuple[list[tuple[int, int, str]], bool]:
+    """Return the interval and cause of each lost connection or request of a client, and whether the client tells them.
+
+    The interval is that between two statistics of a client that learns of lost connections from these.
+    """
     workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
     tells = (workload["arms"][client.arm] or {}).get("client") in _TELLING
     reports = evidence.run.get("reports") or {}
     tells |= all({*_ENDS} <= {*reports.get(worker, ())} for worker in client.workers(op))
     ends = [
-        (int(event["t_us"]), _ENDS[event["event"]].format(_NOUNS[op]))
+        (int(event.get("since_us", event["t_us"])), int(event["t_us"]), _ENDS[event["event"]].format(_NOUNS[op]))
         for event in evidence.events
         if event["event"] in _ENDS and client.wrote(event) and event.get("op", op) == op
     ]
