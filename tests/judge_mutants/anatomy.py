@@ -243,20 +243,30 @@ class Anatomy:
 
     @cached_property
     def tenures(self) -> tuple[Tenure, ...]:
+        """All tenures of members: each ends with an event of the member, or with its death or restart."""
+        kills = [
+            {"t_us": line["t_us"], "event": "restarted", "worker": worker}
+            for line in self.journal
+            if line["state"] in ("intended", "injected") and (line.get("undo") or {}).get("verb") == "start_clients"
+            for worker in line["targets"].get("clients", ())
+        ]
         found: list[Tenure] = []
         since: dict[tuple[str, str, str, str, int], int] = {}
-        for event in sorted(self.events, key=lambda event: int(event["t_us"])):
-            if event["event"] not in ("assigned", "revoked", "lost", "partitions_lost"):
+        for event in sorted([*self.events, *kills], key=lambda event: int(event["t_us"])):
+            name, worker = event["event"], event.get("worker")
+            if name not in ("assigned", "revoked", "lost", "partitions_lost", "restarted"):
                 continue
-            client = self.client_of(event.get("workload", ""), event.get("arm", ""))
-            if client is None:
-                continue
-            for topic, partition in event.get("partitions", ()):
-                key = (event["arm"], event["workload"], str(event.get("worker", client.key)), topic, partition)
-                if event["event"] == "assigned":
-                    since.setdefault(key, event["t_us"])
-                elif key in since:
-                    found.append(_tenure(key, since.pop(key), event["t_us"], ended=True))
+            if name == "restarted":
+                ended = [key for key in since if key[2] == worker]
+            else:
+                client = self.client_of(event.get("workload", ""), event.get("arm", ""))
+                who = (event.get("arm", ""), event.get("workload", ""), str(worker or (client and client.key)))
+                ended = [(*who, topic, partition) for topic, partition in event["partitions"]] if client else []
+            for key in ended:
+                if key in since:
+                    found.append(_tenure(key, since.pop(key), event["t_us"], ended=name != "assigned"))
+                if name == "assigned":
+                    since[key] = event["t_us"]
         end = max(int(self.outcomes["done_us"].max()), self.load_end_us)
         return (*found, *(_tenure(key, start, end, ended=False) for key, start in since.items()))
 
