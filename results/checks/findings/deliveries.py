@@ -183,9 +183,10 @@ def redelivered(ledger: DataFrame, dims: Dims) -> DataFrame:
     )
     replaced = F.coalesce(F.col("owner") != F.col("worker"), F.lit(False))
     lane = (*_AT_OFFSET, "worker", "begun.at_us")
-    in_lane = F.row_number().over(Window.partitionBy(*lane).orderBy("at"))
-    of_member = F.row_number().over(Window.partitionBy(*lane, "member").orderBy("at"))
-    in_turn = F.row_number().over(Window.partitionBy(*_AT_OFFSET, "replaced").orderBy("at"))
+    by_time = ("at", "worker", "member")
+    in_lane = F.row_number().over(Window.partitionBy(*lane).orderBy(*by_time))
+    of_member = F.row_number().over(Window.partitionBy(*lane, "member").orderBy(*by_time))
+    in_turn = F.row_number().over(Window.partitionBy(*_AT_OFFSET, "replaced").orderBy(*by_time))
     judged = rows.withColumn("replaced", replaced).withColumns(
         {"in_lane": in_lane, "of_member": of_member, "in_turn": in_turn}
     )

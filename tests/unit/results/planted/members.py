@@ -212,7 +212,7 @@ def assigned_to_both_workloads(run: Run) -> None:
 
 @defect(
     "a member that reads two partitions and reports no assignment: who owned them is unknown",
-    unsure=("integrity/co_owned",),
+    unsure=("integrity/co_owned", "integrity/stale_assignment"),
     says="2 times a member read a partition of which it had reported no assignment",
     base=members_run,
 )
