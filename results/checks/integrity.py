@@ -31,7 +31,7 @@ from aftershock.results.checks.explanations.model import Anomaly, Explanation, c
 from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, committing_readers
 from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
-from aftershock.results.checks.rules import RULES, Event, Subject
+from aftershock.results.checks.rules import RULES, UNDATED, Event, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Explained, Facts, Finding
 
@@ -136,7 +136,9 @@ def _of_subject(
             producer_id = next((number for number, owner in evidence.producers.items() if owner == key), -1)
             samples = tuple((producer_id, seq) for seq in count.seqs[:SAMPLES_MAX])
             finding = _add(finding, count.examined, count.broken, samples)
-            finding = replace(finding, explained=(*finding.explained, *count.undecided))
+            if count.undated:
+                undated = Explained(*UNDATED, count.undated, certain=False)
+                finding = replace(finding, explained=(*finding.explained, undated))
             notes.append(count.note)
 
         if rule_name == "corrupt":

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from aftershock.results.measure.facts import Explained
-
 Event: TypeAlias = Mapping[str, Any]
 Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
 
@@ -20,14 +18,14 @@ Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
 class EventCount:
     """Number of events that an integrity rule examined, number of breaches, and ``seqs`` of the affected records.
 
-    ``undecided`` are the breaches, by cause, of which the events can't tell whether the cause permits them.
+    ``undated`` are the breaches of commits of which the client does not tell when it sent them (``UNDATED``).
     """
 
     examined: int
     broken: int
     seqs: tuple[int, ...] = ()
     note: str = ""
-    undecided: tuple[Explained, ...] = ()
+    undated: int = 0
 
 
 def immediate_retries(events: Sequence[Event]) -> EventCount:
@@ -45,8 +43,8 @@ def immediate_retries(events: Sequence[Event]) -> EventCount:
     return EventCount(len(immediate), len(broken), tuple(sorted({token for _, _, _, token, *_ in broken})))
 
 
-UNDATED = "the client does not tell when the commit was sent"
-_NO_TOOK = "`committed` in events.jsonl has no took_us"
+UNDATED = "the client does not tell when the commit was sent", "`committed` in events.jsonl has no took_us"
+"""Cause and evidence of a decrease that may only be one of the order in which commits were reported."""
 
 
 def decreases(events: Sequence[Event]) -> EventCount:
@@ -77,8 +75,7 @@ def decreases(events: Sequence[Event]) -> EventCount:
                 undated += is_commit and event.get("took_us") is None
             highest[key] = max(value, highest.get(key, value))
     note = "; ".join(f"{count} of them are {kind}" for kind, count in broken.items() if count)
-    undecided = (Explained(UNDATED, _NO_TOOK, undated, certain=False),) if undated else ()
-    return EventCount(examined, sum(broken.values()), note=note, undecided=undecided)
+    return EventCount(examined, sum(broken.values()), note=note, undated=undated)
 
 
 @dataclass(frozen=True)

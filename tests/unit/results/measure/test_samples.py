@@ -125,6 +125,6 @@ def test_nothing_is_collected_while_a_transform_is_built(
         samples.produced(rows, known),
         samples.proxy_bytes(read.metrics, small(spark, [], PASSAGES)),
         samples.host(read.metrics, known),
-        findings(read, known, blocks, book, in_doubt(read, known)),
+        findings(read, known, blocks, book, in_doubt(read, known), [()]),
     ]
     assert all(frame.columns for frame in built)

@@ -19,16 +19,19 @@ the first tables are planted in the evidence of a correct run. The named checks 
 configuration or a fault of the plan permits the defect. In addition, 200 clean runs with noise must raise no alarm
 (20 of them in every test run), and one lost record is found among ten million (nightly).
 
-The meaning of each rule: `results/checks/rules.py`; what a configuration permits: `results/checks/permits.py`; how it
-is counted: `results/checks/findings/`.
+The meaning of each rule: `results/checks/rules.py`; what explains a breach: `results/checks/explanations/`; how
+breaches are counted: `results/checks/findings/`.
 """
 _GROUPS = {
     "records": "Records and the log",
+    "explained": "Anomalies beside their cause, and beside another one",
     "readers": "Readers, and what brokers report to them",
+    "explained_groups": "Anomalies of groups beside their cause, and beside another one",
     "commits": "Commits of groups without readers",
     "members": "Members of consumer groups",
     "latencies": "Time",
     "load": "The load",
+    "obligations": "Obligations to make progress",
     "trust": "The experiment itself",
     "inputs": "Unreadable evidence",
 }
