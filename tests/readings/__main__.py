@@ -17,8 +17,8 @@ from aftershock.tests.readings.compare import Comparison, compare
 
 ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- second readings: begin -->", "<!-- second readings: end -->"
-BATCH = 4
-"""Runs that are judged together; all at once would need the memory of all."""
+BATCH = 2
+"""Runs that are judged together, so that a small machine has the memory for it."""
 
 
 def stored_runs() -> list[Path]:
