@@ -137,8 +137,8 @@ def _of_subject(
             samples = tuple((producer_id, seq) for seq in count.seqs[:SAMPLES_MAX])
             finding = _add(finding, count.examined, count.broken, samples)
             if count.undated:
-                undated = Explained(*UNDATED, count.undated, certain=False)
-                finding = replace(finding, explained=(*finding.explained, undated))
+                perhaps = Explained(*UNDATED, count.undated, certain=False)
+                finding = replace(finding, explained=(*finding.explained, perhaps))
             notes.append(count.note)
 
         if rule_name == "corrupt":
