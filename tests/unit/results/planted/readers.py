@@ -136,7 +136,8 @@ def stands_still(run: Run) -> None:
 
 
 @defect(
-    "the same while the last fault may still have an effect: perhaps it recovers",
+    "the same while the last fault may still have an effect: it stands still, and what it had not reached is unknown",
+    fails=("obligation/consume",),
     unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
     says="3 further records were not judged",
 )
@@ -150,7 +151,7 @@ def stands_still_after_a_fault(run: Run) -> None:
     says="3 further records were not judged",
 )
 def slow_to_the_end(run: Run) -> None:
-    _stood_still(run, 130 * S, 29 * S)
+    _stood_still(run, 130 * S, 4 * S)
 
 
 @defect(
