@@ -76,7 +76,7 @@ def questions(run: Run, *, subjects: bool = True) -> Iterator[Asked]:
     arms = [arm for workload in run.timeline["workloads"] for arm in workload["arms"]]
     unique = [arm for arm in arms if arms.count(arm) == 1]
     # what a group of several members may deliver again follows from its owners and commits, see docs/VERDICT.md
-    rules = [rule for rule in counts.RULES if rule != "duplicate" or not several]
+    rules = [rule for rule in counts.RULES if not several or rule not in ("duplicate", "order")]
     yield from (Asked(rule, None, "", arm=arm) for rule in rules for arm in (None, *unique))
     for window in run.windows:
         divided = subjects and window in WITH_SUBJECTS

@@ -151,7 +151,7 @@ def stands_still_after_a_fault(run: Run) -> None:
     says="3 further records were not judged",
 )
 def slow_to_the_end(run: Run) -> None:
-    _stood_still(run, 130 * S, 4 * S)
+    _stood_still(run, 52 * S, 1 * S)
 
 
 @defect(
