@@ -60,6 +60,7 @@ Causes = Callable[[], Sequence[Explanation]]
 
 
 _SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
+_UNSEEN = "add to the plan traffic that these rules apply to, or let the client report what they need"
 _UNREAD = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
 _UNASSIGNED = "let the client report `assigned` before it delivers records of a partition"
 
@@ -86,19 +87,20 @@ def _coverage(results: Sequence[Result]) -> Check:
     """Return the check that lists those rules about one subject of which nothing was observed."""
     unjudged = [result for result in results if not result.judged]
     judged, needs = len(results) - len(unjudged), (f"{result.rule} (needs {result.note})" for result in unjudged)
+    observed = any(result.finding.examined for result in results)
     return Check(
         id="integrity/coverage",
         kind="integrity",
         subject=results[0].subject,
         arm=results[0].arm,
-        # nothing observed is never PASS
-        status=Status.PASS if any(result.finding.examined for result in results) else Status.INCONCLUSIVE,
+        status=Status.PASS if observed else Status.INCONCLUSIVE,
         observed=float(judged),
         threshold=float(len(results)),
         unit="rules",
         n=len(results),
         minimum=1,
         why=f"{judged} of {len(results)} rules have a check; not judged: {', '.join(needs)}",
+        next=None if observed else _UNSEEN,
         gate=False,
     )
 
