@@ -129,3 +129,8 @@ def compare(
                 continue
             figures = read.setdefault(one.asked, second_reading(run, one.asked) if one.asked not in read else {})
             yield Comparison(name, one, figures.get(one.who, ()))
+
+
+def differences(spark: "SparkSession", home: Path) -> list[str]:
+    """Return what differs in a run and during its faults; a process that the test starts imports this by name."""
+    return [str(one) for one in compare(spark, {"run": home}, ["run", "fault"], subjects=False) if not one.equal]

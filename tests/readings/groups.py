@@ -26,19 +26,23 @@ TENURES = f"""
         union all
         select 1000000000, outages.start_us, members.who, members.worker, 'killed', null, null
         from outages join members using (worker) where verb = 'start_clients' and kind <> 'churn'
+    ), periods as (
+        select begun.who, begun.worker, begun.topic, begun.partition, begun.line, begun.t_us as start_us,
+               coalesce(ended.t_us, {NEVER_US}) as end_us, coalesce(ended.event, 'open') as ended
+        from moments as begun
+        left join lateral (
+            select t_us, event from moments as later
+            where (later.who, later.worker) = (begun.who, begun.worker) and later.event <> 'assigned'
+            and (later.t_us, later.line) > (begun.t_us, begun.line)
+            and (later.event in ('killed', 'restarted')
+                 or (later.topic, later.partition) = (begun.topic, begun.partition))
+            order by later.t_us, later.line limit 1
+        ) as ended on true
+        where begun.event = 'assigned' and begun.topic is not null
     )
-    select begun.who, begun.worker, begun.topic, begun.partition, begun.t_us as start_us,
-           coalesce(ended.t_us, {NEVER_US}) as end_us, coalesce(ended.event, 'open') as ended
-    from moments as begun
-    left join lateral (
-        select t_us, event from moments as later
-        where (later.who, later.worker) = (begun.who, begun.worker)
-        and (later.t_us, later.line) > (begun.t_us, begun.line)
-        and (later.event in ('killed', 'restarted')
-             or (later.topic, later.partition) = (begun.topic, begun.partition))
-        order by later.t_us, later.line limit 1
-    ) as ended on true
-    where begun.event = 'assigned' and begun.topic is not null
+    -- of several `assigned` with the same end, the first one counts
+    select * exclude (line) from periods
+    qualify row_number() over (partition by who, worker, topic, partition, end_us, ended order by start_us, line) = 1
 """
 WAITS = f"""
     create table waits as

@@ -9,7 +9,7 @@ import pytest
 from aftershock.results.checks.check import Check, Status
 from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.readings.__main__ import BATCH, stored_runs, unpacked
-from aftershock.tests.readings.compare import Comparison, compare
+from aftershock.tests.readings.compare import Comparison, compare, differences
 from aftershock.tests.readings.figure import Asked, Figure
 from aftershock.tests.readings.judged import Judged
 from aftershock.tests.unit.results.evidence_factory import Made
@@ -65,10 +65,6 @@ def test_all_stored_runs(spark: "SparkSession", tmp_path: Path, first: int) -> N
 def test_ten_million_outcomes(tmp_path: Path) -> None:
     """The benchmark's generator writes four producers, a hundred partitions, stalls and doubtful records."""
     assert [] == apart(differences, generate(tmp_path / "run", 10_000_000))
-
-
-def differences(spark: "SparkSession", home: Path) -> list[str]:
-    return [str(one) for one in compare(spark, {"run": home}, ["run", "fault"], subjects=False) if not one.equal]
 
 
 @pytest.mark.parametrize(
