@@ -104,9 +104,8 @@ def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str, unhear
 
 
 def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm], unheard_us: int) -> Iterator[Explanation]:
-    by_acks = f"with acks={client.acks} "
     if evidence.leaders is None:
-        cause = f"{by_acks}a change of leader may lose acknowledged records"
+        cause = f"a change of leader, which may lose records acknowledged with acks={client.acks}"
         yield from for_rules(
             Explanation("", "", cause, f"{LEADERS} is missing", client=client.key, certain=False), *TRUNCATED
         )
@@ -114,7 +113,7 @@ def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm], unhear
     for leadership in changes(evidence.leaders):
         if leadership.topic not in client.produces_to:
             continue
-        cause = f"{by_acks}the change of leader{_place(leadership)}"
+        cause = f"the change of leader{_place(leadership)}, with acks={client.acks}"
         if client.acks == "0":
             yield Explanation(
                 *("lost", "produce", cause, LEADERS, client.key, None),
