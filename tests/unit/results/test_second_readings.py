@@ -18,19 +18,6 @@ from aftershock.tests.unit.results.measuring import apart
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[3]
-MEMBERS = ROOT / "docs/evidence/packs/known-bad-members.pack.zip"
-COMMITS = ROOT / "tests/data/evidence/commits"
-
-
-@pytest.mark.spark
-def test_a_run_with_groups_and_one_with_commits(spark: "SparkSession", tmp_path: Path) -> None:
-    """Every metric of the time after warm-up, and the counts of lost, duplicate, late and unknown records."""
-    found = list(compare(spark, unpacked([MEMBERS, COMMITS], tmp_path), ["run"], subjects=False))
-    assert [] == [str(one) for one in found if not one.equal]
-    families = {one.judged.asked.family for one in found if one.judged.check.observed is not None}
-    assert {"consume.unowned", "rebalance.duration", "commit.success", "produce.gap", "consume.lag", "lost"} <= families
-
 
 @pytest.mark.spark
 def test_a_run_with_defects(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
