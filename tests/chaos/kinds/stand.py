@@ -1,6 +1,7 @@
 """A cluster for cases, with the probe's topic; and the run of one case on it."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -132,7 +133,8 @@ class Stand:
 def standing(name: str, home: Path) -> Iterator[Stand]:
     """Run a cluster of that name until the block ends."""
     client = engine.connect()
-    spec, run_id = ClusterSpec.of(CLUSTERS[name]), f"test-{home.name.lower()}"
+    # a killed test leaves its networks: another one of the same name must not be ambiguous
+    spec, run_id = ClusterSpec.of(CLUSTERS[name]), f"test-{home.name.lower()}-{os.getpid()}"
     try:
         with closing(launch(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
             cluster.admin.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
