@@ -1,5 +1,6 @@
 """One three-rack cluster for all contract tests that only read; tests that break a cluster start their own."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ def launch() -> Launch:
 
     @contextmanager
     def launched(plan: ClusterPlan, home: Path) -> Iterator[Cluster]:
-        spec, run_id = ClusterSpec.of(plan), f"test-{home.name.lower()}"
+        spec, run_id = ClusterSpec.of(plan), f"test-{home.name.lower()}-{os.getpid()}"
         try:
             with closing(launch_cluster(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
                 yield cluster
