@@ -6,7 +6,8 @@ A grace is given only for what a fault can do (``waits.py`` has the waits of the
 change                   grace
 =======================  ===========================================================================================
 nodes stop               the session of the broker, and before it an election of the quorum, if the controller may be
-                         among them; then what the client needs to find the new leader
+                         among them; then what the client needs to find the new leader. If their addresses disappear
+                         with them, also an attempt to connect: one that began just before is not answered
 nodes return             what the client needs to find and reach them, if they may lead again; an isolated controller,
                          whose heal only starts the process, takes 10 s to boot, an election and the brokers' sessions
 links between nodes      as for nodes that stop; if a follower is cut off and the controller still hears it, also
@@ -75,6 +76,9 @@ def changes_of_faults(post: Post, seats: Sequence[Seat], scene: Scene, relevant:
                 yield Change(began_us, cluster, event, most_us=fenced_us)
                 cluster, began_us = (), min(fenced_us, began_us + total_us(cluster))
             yield from _with_silence(Change(began_us, own, event), cluster, silent, post)
+            if own and harm.takes_addresses:
+                # an attempt to connect that began while the address disappeared is neither answered nor refused
+                yield Change(harm.injected_us, (post.waits.attempt or post.waits.request, *own), event)
         yield Change(harm.end_us, _end_grace(harm, post, seats, scene), f"{harm.fault} ended")
 
 

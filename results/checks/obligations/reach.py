@@ -215,7 +215,7 @@ class Harm:
     ``silence`` says how long requests to the fault's targets stay unanswered. ``delay_ms`` is by how much a round trip
     over the fault's links is longer. ``controller`` is True if the active controller may have been among the fault's
     brokers. ``tampering`` is what a protocol fault does to requests. ``restarts`` is True if the heal restarts
-    the brokers.
+    the brokers. ``takes_addresses`` is True if the addresses of nodes that stop disappear with them.
     """
 
     fault: str
@@ -235,6 +235,7 @@ class Harm:
     delay_ms: int = 0
     tampering: Tampering | None = None
     restarts: bool = False
+    takes_addresses: bool = False
     between_clients: bool = False
     """True for a rule of the wire proxy, which stands between clients and brokers and sees nothing else."""
 
@@ -294,6 +295,7 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
     whole = stays or alone
     # changes within one stage: nodes that stop and return, leaders that move
     unrecorded = {"nodes": 2, "one node": 2, "leaders": 1}.get(impact, 0) if alone else 0
+    cluster = evidence.timeline.get("cluster") or {}
     if "silence" in step:
         silence: Silence = step["silence"] or "none"
     else:  # older timelines
@@ -304,6 +306,8 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
         kind=str(step.get("kind")),
         impact="unknown" if stays else impact,
         silence=silence,
+        # a cluster with hosts of their own keeps the address of a node that stops
+        takes_addresses=silence == "none" and impact in ALONE and not cluster.get("hosts"),
         start_us=start_us,
         injected_us=start_us if whole else at_us.get("injected", start_us),
         healing_us=end_us if whole else at_us.get("healing", end_us),

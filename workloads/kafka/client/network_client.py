@@ -180,7 +180,8 @@ class NetworkClient:
             Channel.open,
             client_id=settings.client_id,
             security=settings.security,
-            connect_timeout_ms=settings.socket_connection_setup_timeout_ms,
+            # a proxy accepts connections to dead brokers; Kafka's client then gives up the first request (ApiVersions)
+            connect_timeout_ms=min(settings.socket_connection_setup_timeout_ms, settings.request_timeout_ms),
         )
         self.metadata = metadata
         self._metadata_purpose: Purpose = "metadata" if settings.metadata_own_connection else "data"

@@ -53,8 +53,8 @@ def test_the_example_of_the_page() -> None:
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
 
     assert pauses(lane, 0) == [(KILLED_S, FENCED_S)]
-    assert pauses(lane, LED[0]) == [(KILLED_S, FENCED_S + 2.4), (BACK_S, BACK_S + 3.2)]
-    for at_s in (KILLED_S, FENCED_S, FENCED_S + 2.4, HEALING_S, BACK_S):
+    assert pauses(lane, LED[0]) == [(KILLED_S, KILLED_S + 12.4), (BACK_S, BACK_S + 3.2)]
+    for at_s in (KILLED_S, FENCED_S, KILLED_S + 12.4, HEALING_S, BACK_S):
         assert f"{at_s:.1f} s " in page
     shares = re.search(r"required for (\d+ %) of the 60 s .*? any replica may lead.*?: (\d+ %),", page)
     assert shares is not None

@@ -44,6 +44,7 @@ def tampered(start_s: float, end_s: float, **rule: object) -> Fault:
         # a closed connection costs no request time-out
         (lasting("refuse", 16, 24, links=ALL_LINKS), (24, 44)),
         (lasting("kill", 26, 34, brokers=(3,)), (26, 60)),
+        (lasting("kill", 26, 90, brokers=(3,)), (26, 52)),
         # the heal of a silent link closes its connections, and a frozen node answers
         (lasting("cut", 16, 24, links=ALL_LINKS), (16, 37)),
         (lasting("pause", 16, 24, brokers=(3,)), (16, 45)),
@@ -71,6 +72,8 @@ def test_a_stall_that_its_fault_does_not_explain_fails(fault: Fault, stall: tupl
         (lasting("late", 16, 24, links=ALL_LINKS, delay_ms=1_000), (16, 30)),
         (lasting("refuse", 16, 24, links=ALL_LINKS), (16, 38)),
         (lasting("kill", 26, 34, brokers=(3,)), (26, 39)),
+        # an attempt to connect that began while the address disappeared
+        (lasting("kill", 26, 90, brokers=(3,)), (26, 43)),
         # no answer from the frozen leader until the request times out, or until the heal
         (lasting("pause", 16, 90, brokers=(3,)), (16, 88)),
         (lasting("cut", 16, 60, links=ALL_LINKS), (16, 64)),
