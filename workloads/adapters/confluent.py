@@ -126,7 +126,8 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         super().__init__(clock, events)
         self._assignment, self._clock = assignment, clock
-        self._commits_sent_us: deque[int] = deque()
+        # times of sending by offsets: librdkafka repeats a commit, so results come in another order
+        self._commits_sent_us: dict[frozenset[tuple[Place, int]], deque[int]] = {}
         self._consumer = Consumer(consumer_config(assignment) | self._callbacks | {"on_commit": self._on_commit})
         self._receiving = ReceiveRecorder(assignment, clock, events)
         self._partitions: dict[Place, TopicPartition] = {}  # of the records so far
@@ -169,14 +170,18 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
         try:
             if not wait:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
-                self._commits_sent_us.append(sent_us)
+                self._commits_sent_us.setdefault(frozenset(positions.items()), deque()).append(sent_us)
             else:
                 self._record_commit(self._consumer.commit(offsets=offsets, asynchronous=False), sent_us)
         except KafkaException as error:
             self._on_error(error.args[0])
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        sent_us = self._commits_sent_us.popleft() if self._commits_sent_us else None
+        offsets = frozenset(((item.topic, item.partition), item.offset) for item in partitions)
+        sent = self._commits_sent_us.get(offsets)
+        sent_us = sent.popleft() if sent else None
+        if not sent:
+            self._commits_sent_us.pop(offsets, None)
         if error is None:
             self._record_commit(partitions, sent_us)
         elif self._receiving.pending:
