@@ -19,6 +19,7 @@ from aftershock.results.measure.gaps import GAP_SLOT_US, longest
 from aftershock.results.measure.latency import excused
 from aftershock.results.measure.samples import client, ok, slot_of, with_segment
 from aftershock.results.measure.tables import SLOT_US, Dims, Row, Scene
+from aftershock.results.spark.tables import beside
 
 UNKNOWN = "unknown"
 CUTS = "run int, cut int, op string, metric string, each string"
@@ -64,7 +65,7 @@ def tables_of(cuts: Iterable[tuple[int, int, Cut]], dims: Dims) -> tuple[DataFra
 
 def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
     """Return a histogram ``run cut client subject part latency_us n`` per subject and part of a divided window."""
-    of_cuts = samples.where("timed").join(F.broadcast(cut_table), ["run", "op"])
+    of_cuts = samples.where("timed").join(beside(cut_table), ["run", "op"])
     placed = _placed(with_segment(of_cuts, "intended_us", dims, alike=True), "intended_us", parts, "inner")
     since_us = F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
     took = F.when(F.col("metric") == "lateness", F.col("sent_us") - F.col("intended_us"))
@@ -81,7 +82,7 @@ def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFram
     A subject (such as a partition) with successes only outside the window has one row with a null ``part``.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
-    placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")
+    placed = _placed(good.join(beside(cut_table), ["run", "op"]), "done_us", parts, "left")
     interval = (*SLICE, "start_us", "end_us")
     rows = placed.select("run", "cut", client().alias("client"), _subject(), "part", "start_us", "end_us", "done_us")
     moments = rows.groupBy(*interval, F.expr(f"done_us div {GAP_SLOT_US}").alias("moment")).agg(
@@ -96,7 +97,7 @@ def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame
     renamed = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
     within = (F.col(time) >= F.col("start_us")) & (F.col(time) < F.col("end_us"))
     same_cut = (F.col("run") == F.col("part_run")) & (F.col("cut") == F.col("part_cut"))
-    return rows.join(F.broadcast(renamed), same_cut & (slot_of(time) == F.col("slot")) & within, how)
+    return rows.join(beside(renamed), same_cut & (slot_of(time) == F.col("slot")) & within, how)
 
 
 def _subject() -> Column:

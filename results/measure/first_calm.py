@@ -25,6 +25,7 @@ from aftershock.results.measure.facts import Recovered
 from aftershock.results.measure.gate import intended_within
 from aftershock.results.measure.samples import client, ok, slot_of, with_segment
 from aftershock.results.measure.tables import SLOT_US, Dims, Longs, Mask, Scene, longs, parted
+from aftershock.results.spark.tables import beside
 
 PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
 LOOKS = (
@@ -219,7 +220,7 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     # nearest-rank quantile <= limit: at least ceil(q n) records are within the limit
     calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
     calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
-    of_looks = F.broadcast(looks.drop("slot").distinct())
+    of_looks = beside(looks.drop("slot").distinct())
     periods = _ahead(moments, for_us).join(of_looks, list(_LOOK)).where(calm)
     return periods.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
 
@@ -246,7 +247,7 @@ def _paced(samples: DataFrame, paces: DataFrame, *slot: str) -> DataFrame:
     """Join the produced records with the rows of ``paces`` of their client, and add flags ``failed`` and ``slow``."""
     produced = samples.where("op = 'produce'").withColumn("client", client())
     columns = produced.select("run", "client", *slot, "intended_us", "done_us", ok().alias("ok"))
-    paced = columns.join(F.broadcast(paces), ["run", "client", *slot]).where("intended_us < end_us")
+    paced = columns.join(beside(paces), ["run", "client", *slot]).where("intended_us < end_us")
     fast = F.col("ok") & (F.col("done_us") - F.col("intended_us") <= F.col("limit_us"))
     return paced.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
 

@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from aftershock.results.evidence.phases import Interval, merged
 from aftershock.results.measure.names import CLIENT_COLUMNS, client_names, hash_of
 from aftershock.results.measure.tables import Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 BLOCK = 2_048
 NO_ID = -1
@@ -88,7 +88,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
         *[F.count(F.when(F.col("status") == status, True)).alias(status) for status in _UNTAKEN],
         *_numbers(),
     )
-    named = by_client.join(F.broadcast(client_names(dims)), "client_hash", "left")
+    named = by_client.join(beside(client_names(dims)), "client_hash", "left")
     named = named.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("client_hash", "workload", "arm")
     of_log = read.log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint(F.lit(True)))
     absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, *_NUMBERS)}
@@ -105,8 +105,8 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     of_places = F.when(~without_offsets, F.struct("n", "placed", "places", "places_sum"))
     compared = (
         named.unionByName(of_log)
-        .join(F.broadcast(producers), ["run", "producer_id"], "left")
-        .join(F.broadcast(audiences), ["run", "producer_id", "client"], "left")
+        .join(beside(producers), ["run", "producer_id"], "left")
+        .join(beside(audiences), ["run", "producer_id", "client"], "left")
         .groupBy(*_BLOCK, "owner", "readers_expected", commits)
         .agg(
             F.coalesce(F.max(F.when(produced, F.col("n"))), F.lit(0).cast("bigint")).alias("n"),
@@ -276,7 +276,7 @@ def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
     of_row, key = block_of(), ["run", "gate_producer", "gate_block"]
     named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
     keys = blocks.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))
-    return named.join(F.broadcast(keys), key, how).drop("gate_producer", "gate_block")
+    return named.join(beside(keys), key, how).drop("gate_producer", "gate_block")
 
 
 def acked() -> Column:

@@ -33,7 +33,7 @@ from aftershock.results.measure.facts import NO_OWNER, Lag
 from aftershock.results.measure.gate import pending_within
 from aftershock.results.measure.names import hash_of
 from aftershock.results.measure.tables import Dims, Longs, Scene, longs, parted
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 SECOND_US = 1_000_000
 PROBES = "run int, probe int, topic string, partition int, second bigint, position bigint, at_us bigint"
@@ -61,7 +61,7 @@ def reached(read: Tables, dims: Dims) -> DataFrame:
         F.count(F.when(F.col("offset").isNull(), True)).alias("unplaced"),
     )
     readers = dims.readers.select("run", hash_of(*_CLIENT).alias("client_hash"), F.col("client").alias("reader"))
-    named = counted.join(F.broadcast(readers), ["run", "client_hash"], "left")
+    named = counted.join(beside(readers), ["run", "client_hash"], "left")
     return named.where("client_hash is null or reader is not null").drop("client_hash")
 
 
@@ -81,7 +81,7 @@ def oldest_unread(read: Tables, probes: DataFrame, *, with_log: bool = False) ->
     if with_log:
         acked = acked.unionByName(placed_by_log(read).select(*columns))
     acked = acked.withColumn("second", second)
-    probed = acked.join(F.broadcast(probes), ["run", "topic", "partition", "second"])
+    probed = acked.join(beside(probes), ["run", "topic", "partition", "second"])
     beyond = probed.where((F.col("offset") > F.col("position")) & (F.col("done_us") < F.col("at_us")))
     return beyond.groupBy("run", "probe").agg(F.min("done_us").alias("since_us"))
 

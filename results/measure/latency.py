@@ -31,6 +31,7 @@ from aftershock.results.measure.facts import Bin, Distribution, RackFlow
 from aftershock.results.measure.names import CLIENT_COLUMNS, RACKS, hash_of
 from aftershock.results.measure.samples import client, ok, with_segment
 from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, Scene, firsts, longs, numbered
+from aftershock.results.spark.tables import beside
 
 Many = TypeVar("Many", int, Longs)
 
@@ -295,7 +296,7 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
     took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
     rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
     if bins is not None:
-        rows, bin_ = rows.join(F.broadcast(bins), "run"), F.expr(_BIN)
+        rows, bin_ = rows.join(beside(bins), "run"), F.expr(_BIN)
     measured = rows.withColumns({"racks": hash_of(*RACKS), "bin": bin_, "latency_us": took})
     counted = measured.groupBy("run", "client_hash", "segment", "racks", "bin", "latency_us")
     return counted.agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")).withColumn("kind", _number("latency"))
@@ -332,7 +333,7 @@ def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
     metric = F.concat_ws(".", "op", F.elt(F.col("kind") + 1, *map(F.lit, KINDS)))
     excuses = dims.excused.withColumns({"metric": metric, "client": client(), "client_hash": hash_of(*CLIENT_COLUMNS)})
     key = ["run", *by, "segment"]
-    return hist.join(F.broadcast(excuses.select(*key)), key, "left_anti")
+    return hist.join(beside(excuses.select(*key)), key, "left_anti")
 
 
 def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> DataFrame:
@@ -362,7 +363,7 @@ def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
 
     Latencies are rounded as in ``of_silver``, so that the result is small; a null latency is censored.
     """
-    rows = _placed(samples.where("intended_us is not null"), dims).join(F.broadcast(bins), "run")
+    rows = _placed(samples.where("intended_us is not null"), dims).join(beside(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
     halvings = F.floor(F.log2(F.greatest("took_us", F.lit(1)) + 0.5)) - PLOTTED_BITS
     finer = F.greatest(halvings, F.lit(0)).cast("int")

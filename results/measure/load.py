@@ -35,7 +35,7 @@ from aftershock.results.measure.facts import MissingRows, SentRows
 from aftershock.results.measure.gate import NO_ID
 from aftershock.results.measure.tables import Dims
 from aftershock.results.slo import Side
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 SPANS_MAX = 3
 """Spans without rows that are kept of each process and topic, the longest."""
@@ -242,7 +242,7 @@ def _spans(read: Tables, dims: Dims, incomplete: Collection[_Compared]) -> dict[
             table.append((*process, topics, one.sent.expected))
     if not table:
         return {}
-    processes = F.broadcast(dims.table(table, _SENDERS))
+    processes = beside(dims.table(table, _SENDERS))
     rows = read.outcomes.where("op <> 'consume'").join(processes, list(_PROCESS)).where("seq < due")
     logged = read.log.join(processes.where("op = 'produce'"), ["run", "producer_id"]).where("seq < due")
     unsent = logged.join(rows.select("run", "producer_id", "seq"), ["run", "producer_id", "seq"], "left_anti")

@@ -52,7 +52,7 @@ from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.samples import without
 from aftershock.results.measure.tables import Dims, LeftOut, Scene, dims, parted
 from aftershock.results.spark.conf import Load, load_of
-from aftershock.results.spark.tables import Tables, tables
+from aftershock.results.spark.tables import Tables, of_one_task, tables
 
 TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 BIN_US = 1_000_000
@@ -82,15 +82,23 @@ def measure(
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
 
         def persist(rows: DataFrame) -> DataFrame:
+            if of_one_task(spark):
+                # the queries on a cached table would contain its plan, and planning them takes longer than its rows
+                return rows.localCheckpoint()
             resources.callback(rows.persist().unpersist)
             return rows
+
+        def stored(rows: DataFrame) -> DataFrame:
+            """Store a table that is computed as fast as it is read, unless the evidence is large."""
+            return persist(rows) if of_one_task(spark) else rows
 
         def proxy_bytes() -> DataFrame | None:
             rows = [(run, *astuple(passage)) for run, evidence in enumerate(runs) for passage in passages(evidence)]
             return sampled.proxy_bytes(read.metrics, small.table(rows, sampled.PASSAGES)) if rows else None
 
         # jobs that need only recorded rows run at the same time as the gate
-        lanes = pool.submit(lambda: None if exhaustive else in_doubt(read, small).collect())
+        delivered = stored(deliveries(read, small))
+        lanes = pool.submit(lambda: None if exhaustive else in_doubt(read, small, delivered).collect())
         early = {
             "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
             "crossed": pool.submit(_rows, proxy_bytes),
@@ -100,9 +108,9 @@ def measure(
         prints = lanes.result()
         suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
         sent = pool.submit(measure_load, read, small, gate.sent)
-        recorded = samples_of(read, small, gate.blocks, gate.ledger)
-        samples = without(recorded, small) if left_out else recorded
-        study = _Study(read, small, in_order, gate, suspects, recorded, samples, pool)
+        recorded = stored(samples_of(read, small, gate.blocks, gate.ledger))
+        samples = stored(without(recorded, small)) if left_out else recorded
+        study = _Study(read, small, in_order, delivered, gate, suspects, recorded, samples, pool)
         facts = study.facts(early, lags, sent, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
@@ -110,6 +118,7 @@ def measure(
 def findings(
     read: Tables,
     dims: Dims,
+    delivered: DataFrame,
     blocks: DataFrame,
     ledger: DataFrame | None,
     suspects: DataFrame | None,
@@ -122,7 +131,6 @@ def findings(
     records ``delivered`` (not in the log, but delivered to a reader). Not lost but ``unreached`` are records beyond the
     position at which a reader gave up (event ``drain_incomplete``).
     """
-    delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
     tables = [
         of_blocks(blocks, dims),
@@ -163,6 +171,7 @@ class _Study:
     read: Tables
     dims: Dims
     requests: Sequence[MeasurementRequest]
+    delivered: DataFrame
     gate: Gate
     suspects: DataFrame | None
     recorded: DataFrame
@@ -216,7 +225,10 @@ class _Study:
         stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
         jobs = early | {
             "findings": pool.submit(
-                _rows, lambda: findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects, self.causes)
+                _rows,
+                lambda: findings(
+                    self.read, self.dims, self.delivered, gate.blocks, gate.ledger, self.suspects, self.causes
+                ),
             )
         }
         silver = counted.result()
@@ -238,7 +250,7 @@ class _Study:
             )
         )
         # the thread that runs a job also builds it: building is half of the work
-        jobs["reads"] = pool.submit(_rows, lambda: reads(self.read, self.dims))
+        jobs["reads"] = pool.submit(_rows, lambda: reads(self.read, self.dims, self.delivered))
         jobs["latencies"] = pool.submit(_rows, lambda: self._cuts(of_gaps=False))
         jobs["cut_gaps"] = pool.submit(_rows, lambda: self._cuts(of_gaps=True))
         if any(crossing_of(run, step["id"]) for run in self.dims.evidences for step in run.steps):

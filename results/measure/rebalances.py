@@ -31,14 +31,13 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.ownership import Place, Tenure, group_of, tenures
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.phases import Interval
 from aftershock.results.measure.facts import Change, OwnerlessWait, Rebalance, Stall
 from aftershock.results.measure.tables import Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 JOINED_US = 1_000_000
 WAIT_US_MIN = 50_000
@@ -48,7 +47,7 @@ _LANE = ("run", "client", "worker", "topic", "partition", "lane", "since")
 _PLACE = ("run", "client", "topic", "partition")
 
 
-def reads(read: Tables, dims: Dims) -> DataFrame | None:
+def reads(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame | None:
     """Return each tenure's deliveries and the waits of its partition; None without a group of several members.
 
     Columns are those of a lane, ``first_us last_us n`` of all its deliveries, ``fresh_us due_us fresh`` of its fresh
@@ -59,8 +58,8 @@ def reads(read: Tables, dims: Dims) -> DataFrame | None:
     ]
     if not grouped:
         return None
-    groups = F.broadcast(dims.table(grouped, "run int, client string"))
-    rows = deliveries(read, dims).join(groups, ["run", "client"])
+    groups = beside(dims.table(grouped, "run int, client string"))
+    rows = delivered.join(groups, ["run", "client"])
     record = ("run", "producer_id", "seq")
     produced = read.outcomes.where("op = 'produce' and status = 'ok'")
     of_groups = produced.join(groups.select("run").distinct(), "run", "left_semi")

@@ -44,6 +44,7 @@ from aftershock.results.measure.facts import Recovered, RecoveryCriterion
 from aftershock.results.measure.first_calm import first_calms
 from aftershock.results.measure.samples import client, ok, slot_of
 from aftershock.results.measure.tables import Dims, Longs, Mask, longs, parted
+from aftershock.results.spark.tables import beside
 
 SLOTS = 20
 LIMITS = "run int, number int, client string, limit_us bigint, slot_us bigint, killed array<bigint>, back array<bigint>"
@@ -102,8 +103,8 @@ def slow_slots(samples: DataFrame, limits: DataFrame, dims: Dims) -> DataFrame:
     spans = dims.recovery_spans.withColumnRenamed("run", "span_run")
     within = (F.col("intended_us") >= F.col("start_us")) & (F.col("intended_us") < F.col("until_us"))
     same_second = (F.col("run") == F.col("span_run")) & (slot_of("intended_us") == F.col("second"))
-    of_spans = columns.join(F.broadcast(spans), same_second & within).drop("span_run", "second")
-    rows = of_spans.join(F.broadcast(limits), ["run", "client"]).withColumn("end_us", _end_us())
+    of_spans = columns.join(beside(spans), same_second & within).drop("span_run", "second")
+    rows = of_spans.join(beside(limits), ["run", "client"]).withColumn("end_us", _end_us())
     took_us, is_open = F.col("end_us") - F.col("intended_us"), F.col("end_us") >= F.col("until_us")
     known_end_us, limit_us = F.least("end_us", "until_us"), F.col("limit_us")
     failed = ~F.col("ok") & ~is_open

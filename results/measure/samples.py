@@ -22,7 +22,7 @@ from aftershock.results.checks.findings.records import undeliverable, with_unrea
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.gate import acked, cleared
 from aftershock.results.measure.tables import SLOT_US, Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 MISSING = "missing"  # status of a delivery that never happened
 
@@ -50,7 +50,7 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
         *("run", F.col("client").alias("reader"), F.col("topics").alias("reads"), "from_us"),
         *(F.col("rack").alias("stands"), "workload", "arm"),
     )
-    records = ledger.drop("client").join(F.broadcast(readers), "run")
+    records = ledger.drop("client").join(beside(readers), "run")
     due = acked() & F.array_contains("reads", F.col("topic")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
     own = F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader")), F.lit(0))
@@ -100,7 +100,7 @@ def with_segment(rows: DataFrame, time: str, dims: Dims, *, alike: bool = False)
     slots = slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
     within = (F.col(time) >= F.col("from_us")) & (F.col(time) < F.col("to_us"))
     same_slot = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot"))
-    return rows.join(F.broadcast(slots), same_slot & within, "left").drop("slot_run", "slot", "from_us", "to_us")
+    return rows.join(beside(slots), same_slot & within, "left").drop("slot_run", "slot", "from_us", "to_us")
 
 
 _NEVER_US = 1 << 62
@@ -124,11 +124,11 @@ def without(samples: DataFrame, dims: Dims) -> DataFrame:
     rows = samples.withColumn("until_us", F.coalesce("done_us", F.lit(_NEVER_US)))
     for time, name in (("intended_us", "before"), ("sent_us", "before_sent"), ("until_us", "before_end")):
         placed = with_segment(rows, time, dims).withColumn("segment", F.coalesce("segment", F.lit(-1)))
-        joined = placed.join(F.broadcast(dims.left_out), [*_OWNER, "segment"], "left")
+        joined = placed.join(beside(dims.left_out), [*_OWNER, "segment"], "left")
         inside = F.when(F.col("inside"), F.col(time) - F.col("start_us")).otherwise(F.lit(0))
         rows = joined.withColumn(name, F.coalesce(F.col("earlier_us") + inside, F.lit(0)))
         rows = rows.drop("segment", "earlier_us", "inside", "start_us")
-    rows = rows.join(F.broadcast(dims.ends), "run", "left")
+    rows = rows.join(beside(dims.ends), "run", "left")
     suspect_us = F.when(F.col("intended_us").isNotNull(), F.col("before_end") - F.col("before")).otherwise(F.lit(0))
     length_us = F.coalesce("done_us", "end_us") - F.col("intended_us")
     kept = rows.where((suspect_us == 0) | F.coalesce(2 * suspect_us < length_us, F.lit(False)))
@@ -168,7 +168,7 @@ def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
     )
     within = (F.col("from_us") >= F.col("start_us")) & (F.col("to_us") <= F.col("end_us"))
     named = F.expr("proxy rlike concat('^(?:', proxies, ')$')")
-    matched = counters.join(F.broadcast(passages), "run").where(within & named)
+    matched = counters.join(beside(passages), "run").where(within & named)
     return matched.groupBy("run", "fault").agg(F.sum("bytes").cast("bigint").alias("bytes"), F.count("*").alias("n"))
 
 
@@ -177,13 +177,13 @@ def produced(samples: DataFrame, dims: Dims) -> DataFrame:
     rows = with_segment(samples.where("op = 'produce' and partition is not null"), "intended_us", dims)
     counted = rows.groupBy("run", "segment", "topic", "partition").agg(F.count("*").alias("n"))
     of_faults = dims.segment_windows.where(F.col("window").startswith("fault/"))
-    named = counted.join(F.broadcast(of_faults), ["run", "segment"])
+    named = counted.join(beside(of_faults), ["run", "segment"])
     return named.groupBy("run", "window", "topic", "partition").agg(F.sum("n").alias("n"))
 
 
 def host(metrics: DataFrame, dims: Dims) -> DataFrame:
     """Return ``run ticks late_ticks cpu_busy steal`` of the host after warm-up (means 0..1, null if not sampled)."""
-    judged = metrics.join(F.broadcast(dims.ends), "run").where("t_us >= judged_from_us and t_us < end_us")
+    judged = metrics.join(beside(dims.ends), "run").where("t_us >= judged_from_us and t_us < end_us")
 
     def value_of(name: str) -> Column:
         return F.when(F.col("name") == name, F.col("value"))
@@ -218,11 +218,11 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
         least[op] = min(least_us, least.get(op, least_us))
     slow_rows = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
     named = samples.where("timed").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
-    table = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
+    table = beside(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
     reaching = named.join(table, ["run", "op", "client"]).where(slow(F.col("at_least_us")))
     few = with_segment(reaching, "intended_us", dims)
     judged = dims.segment_windows.where(F.col("window") == RUN).select("run", "segment")
-    after = few.join(F.broadcast(judged), ["run", "segment"], "left_semi")
+    after = few.join(beside(judged), ["run", "segment"], "left_semi")
     order = Window.partitionBy("run", "op", "client").orderBy(
         F.col("took_us").desc_nulls_first(), "intended_us", "producer_id", "seq"
     )

@@ -276,7 +276,7 @@ def archive_here() -> Path | None:
         folder = (cache if cache.is_absolute() else Path.home() / ".cache") / "aftershock"
     except (OSError, RuntimeError, subprocess.SubprocessError):
         return None
-    key = hashlib.sha256(version.stderr + f"{pyspark.__version__}\n{jars.resolve()}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(version.stderr + f"{pyspark.__version__}\n{jars.absolute()}".encode()).hexdigest()[:16]
     archive = folder / f"class-data-{pyspark.__version__}-{key}.jsa"
     return archive if not set(str(archive)) & set("\"'\\") else None  # the launcher interprets these characters
 

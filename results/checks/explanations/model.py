@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from aftershock.results.measure.facts import Explained
+from aftershock.results.spark.tables import beside
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
@@ -166,7 +167,7 @@ def explained_by(anomalies: DataFrame, spark: SparkSession, of_runs: Sequence[Se
     if not any(of_runs):
         return anomalies.withColumn("explanation", F.lit(None).cast("int"))
     key = ("run", "rule", "side")
-    table = F.broadcast(_table(spark, of_runs))
+    table = beside(_table(spark, of_runs))
     places = (f"'{ANYWHERE}'", "at.topic", _PLACE)
     numbers = ", ".join(_FIRST.format(place=place) for place in places)
     joined = anomalies.join(table, [*key], "left")

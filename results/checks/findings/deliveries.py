@@ -37,7 +37,7 @@ from aftershock.results.checks.findings.records import (
     record,
 )
 from aftershock.results.measure.tables import Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 _LANE_PLACE = ("run", "client", "worker", "topic", "partition")
 _STARTS = (
@@ -73,7 +73,7 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
     details = F.struct("at_us", "assigned", "committed", "committed_us", "ended_us")
     by_place = _starts(dims).groupBy(*_LANE_PLACE).agg(F.array_sort(F.collect_list(details)).alias("starts"))
     earlier = F.filter("starts", lambda start: start["at_us"] <= F.col("at"))
-    joined = rows.join(F.broadcast(by_place), [*_LANE_PLACE], "left")
+    joined = rows.join(beside(by_place), [*_LANE_PLACE], "left")
     lane = F.coalesce(F.size(earlier), F.lit(0)).cast("bigint")
     begun = F.try_element_at(earlier, F.lit(-1))
     return joined.withColumns({"begun": begun, "since": begun["at_us"], "lane": lane}).drop("starts")
@@ -126,7 +126,7 @@ def _stale(lanes: DataFrame, dims: Dims) -> DataFrame:
         for client, line in reader_events(evidence, "assigned")
     )
     members = dims.table(((*member, True) for member in reporting), "run int, worker string, reports boolean")
-    told, reports = lanes.join(F.broadcast(members), ["run", "worker"], "left"), F.col("reports").isNotNull()
+    told, reports = lanes.join(beside(members), ["run", "worker"], "left"), F.col("reports").isNotNull()
     first = F.col("first_late")
     at = place_of(
         topic="topic",
@@ -178,7 +178,7 @@ def redelivered(ledger: DataFrame, dims: Dims) -> DataFrame:
     own = F.filter(earlier, lambda start: start["worker"] == F.col("worker"))
     owners = F.filter(earlier, lambda start: start["assigned"])
     begun = F.col("begun")
-    rows = each.join(F.broadcast(by_place), [*place], "left").withColumns(
+    rows = each.join(beside(by_place), [*place], "left").withColumns(
         {"begun": F.try_element_at(own, F.lit(-1)), "owner": F.try_element_at(owners, F.lit(-1))["worker"]}
     )
     replaced = F.coalesce(F.col("owner") != F.col("worker"), F.lit(False))

@@ -31,7 +31,7 @@ from aftershock.results.checks.findings.ownership import commits_of, group_of
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, reader_events, record
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 _PARTITION = ("run", "client", "topic", "partition")
 
@@ -43,7 +43,7 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
         return None
     columns = "run int, client string, topic string, partition int, sent_us bigint, done_us bigint, committed bigint"
     acked = dims.table(rows, columns).withColumn("at", F.coalesce("sent_us", "done_us"))
-    places = F.broadcast(acked.select(*_PARTITION).distinct())
+    places = beside(acked.select(*_PARTITION).distinct())
     reached = delivered.join(places, [*_PARTITION], "left_semi").select(
         *_PARTITION, "at", F.col("offset").alias("reached")
     )
@@ -60,7 +60,7 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
     doubtful = judged.where(F.col("committed") > F.col("reached") + 1).drop("record")
     passed = log.select("run", "topic", "partition", "offset", record().alias("record"))
     between = (F.col("offset") > F.col("reached")) & (F.col("offset") < F.col("committed"))
-    unread = passed.join(F.broadcast(doubtful), ["run", "topic", "partition"]).where(between)
+    unread = passed.join(beside(doubtful), ["run", "topic", "partition"]).where(between)
     ahead = unread.groupBy(*_PARTITION, "at", "sent_us", "committed").agg(F.min("record").alias("record"))
     client, dated = F.col("client"), F.col("sent_us").isNotNull()
     place = place_of(topic="topic", partition="partition", offset="committed", from_us="at", until_us="at")
@@ -117,7 +117,7 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
     ]
     if not clients and not of_readers:
         return None
-    by_client = F.broadcast(dims.table(clients, "run int, workload string, arm string, client string"))
+    by_client = beside(dims.table(clients, "run int, workload string, arm string, client string"))
     own = (
         read.outcomes.drop("client")
         .where((F.col("op") == SIDE) & (F.col("status") != "failed"))
@@ -194,13 +194,13 @@ def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
         F.max("end_offset").alias("end"),
     )
     # retention may have deleted records before the replicas' start since the log was read
-    starts = F.broadcast(by_replica.groupBy(*_REPLICA_PARTITION).agg(F.min("start").alias("start")))
+    starts = beside(by_replica.groupBy(*_REPLICA_PARTITION).agg(F.min("start").alias("start")))
     logged = log.join(starts, [*_REPLICA_PARTITION]).where(F.col("offset") >= F.col("start"))
     expected = logged.groupBy(*_REPLICA_PARTITION).agg(
         F.count("*").alias("logged"), F.max("offset").alias("last_logged")
     )
     short = (F.col("records") < F.col("logged")) | (F.col("end") <= F.col("last_logged"))
-    compared = by_replica.join(F.broadcast(expected), [*_REPLICA_PARTITION], "left").withColumn(
+    compared = by_replica.join(beside(expected), [*_REPLICA_PARTITION], "left").withColumn(
         "kind",
         F.when(F.col("unread"), "unread").when(F.coalesce(short, F.lit(False)), "short").otherwise("whole"),
     )

@@ -29,7 +29,7 @@ from aftershock.results.checks.explanations.model import AT, Explanation, explai
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.gate import acked
 from aftershock.results.measure.tables import Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 LOG_READER = "log"
 """Client name of findings about the log, which concern no client."""
@@ -136,7 +136,7 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
         blocks.where("clean")
         .groupBy("run", "producer_id")
         .agg(*[F.sum(name).alias(name) for name in ("n", "acked_offsets", "failed", "in_doubt")])
-        .join(F.broadcast(dims.producers), ["run", "producer_id"])
+        .join(beside(dims.producers), ["run", "producer_id"])
         .withColumn("record", no_record())
     )
     client, n = F.col("client"), F.col("n")
@@ -145,7 +145,7 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     sent += [Fact(rule, "produce", client, F.col(examined), 0) for rule, examined in untaken.items()]
     audiences = dims.audiences.select("run", "producer_id", F.col("client").alias("reader"))
     read = [Fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
-    of_readers = explode_facts(clean.join(F.broadcast(audiences), ["run", "producer_id"]), read)
+    of_readers = explode_facts(clean.join(beside(audiences), ["run", "producer_id"]), read)
     return explode_facts(clean, [*sent, Fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
 
 
@@ -156,11 +156,11 @@ def _with_occupied(ledger: DataFrame, log: DataFrame) -> DataFrame:
     """
     place = ("run", "topic", "partition")
     elsewhere = ~F.array_contains("placed", F.struct("topic", "partition", "offset"))
-    missing = F.broadcast(ledger.where(acked() & elsewhere).select(*place, "offset").distinct())
+    missing = beside(ledger.where(acked() & elsewhere).select(*place, "offset").distinct())
     taken = log.join(missing, [*place, "offset"], "left_semi").select(*place, "offset", F.lit(True).alias("taken"))
     ends = log.groupBy(*place).agg(F.max("offset").alias("end"))
-    joined = ledger.join(F.broadcast(taken.distinct()), [*place, "offset"], "left")
-    joined = joined.join(F.broadcast(ends), [*place], "left")
+    joined = ledger.join(beside(taken.distinct()), [*place, "offset"], "left")
+    joined = joined.join(beside(ends), [*place], "left")
     beyond = F.coalesce(F.col("offset") > F.col("end"), F.lit(True))
     return joined.withColumn("occupied", F.coalesce("taken", beyond)).drop("taken", "end")
 
@@ -222,7 +222,7 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
     """Return a row per record and reader, with the number of times that the record was delivered to the reader."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topics").alias("reads"), "from_us")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
-    joined = ledger.join(F.broadcast(readers), "run").withColumn(
+    joined = ledger.join(beside(readers), "run").withColumn(
         "deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, delivery: n + delivery["n"])
     )
     return with_unreached(joined, dims, F.col("deliveries") == 0)
@@ -247,7 +247,7 @@ def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataF
     table = dims.table(stops, "run int, reader string, stop string, position bigint")
     by_place = table.groupBy(*key, "stop").agg(F.max("position").alias("position"))
     entries = F.map_from_entries(F.collect_list(F.struct("stop", "position"))).alias("positions")
-    stopped = records.join(F.broadcast(by_place.groupBy(*key).agg(entries)), list(key), "left")
+    stopped = records.join(beside(by_place.groupBy(*key).agg(entries)), list(key), "left")
     # the place in the log; for a record that is not in the log, the acknowledged place
     place = F.get("placed", F.lit(0))
     topic, number, offset = (F.coalesce(place[name], F.col(name)) for name in ("topic", "partition", "offset"))
@@ -317,7 +317,7 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
     logged = _logged(read.log)
     columns = {"member": F.coalesce("member", F.lit("")), "record": record()}
     lanes = _placed(delivered.withColumns(columns), *_LANE, "at")
-    compared = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
+    compared = _side_by_side(logged, lanes, beside(_suspects(logged, lanes)))
     # deliveries that differ from the log's record at their offset, and log records that share an offset
     differing = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
     differing = F.coalesce(differing, F.array_except("had", "log"))
@@ -339,7 +339,7 @@ def shared(log: DataFrame) -> DataFrame:
     """Return findings on log records that share an offset, in a run whose readers all got exactly the log's records."""
     logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
-    at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
+    at_place = logged.join(beside(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
     pairs = at_place.agg(F.min("record").alias("least"), F.max("record").alias("record")).where("least < record")
     return explode_facts(pairs, [Fact("collision", "consume", F.lit(LOG_READER), None, 1)])
 
@@ -402,7 +402,7 @@ def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
     log = (F.lit(LOG_READER).alias("client"), F.lit(0).cast("bigint").alias("lane"), F.lit("").alias("member"))
     of_log = F.when(F.col("print.n") > F.col("offsets"), F.array(F.struct(*log, "first", "last")))
     buckets = F.concat(*[F.coalesce(suspects, F.array().cast(_SUSPECTS)) for suspects in (of_lanes, of_log)])
-    joined = _fingerprints(logged).join(F.broadcast(every), [*_PARTITION], "left")
+    joined = _fingerprints(logged).join(beside(every), [*_PARTITION], "left")
     return joined.select(*_BUCKET, F.explode(buckets).alias("suspect")).select(*_BUCKET, "suspect.*")
 
 

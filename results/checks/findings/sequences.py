@@ -24,7 +24,6 @@ leader epoch in a partition must lie above all acknowledged offsets of the previ
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.records import (
     AT_FIELDS,
     LOG_READER,
@@ -34,7 +33,7 @@ from aftershock.results.checks.findings.records import (
     record,
 )
 from aftershock.results.measure.tables import Dims
-from aftershock.results.spark.tables import Tables
+from aftershock.results.spark.tables import Tables, beside
 
 LANE = ("client", "topic", "partition", "lane", "member")
 PRINTS = "print bigint"
@@ -75,22 +74,22 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
     ``doubted`` holds hashes (``PRINTS``) of the sequences to examine row by row, None to examine all sequences.
     """
     rows = _rows(read, dims, delivered)
-    exact = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
+    exact = rows if doubted is None else rows.join(beside(doubted), "print", "left_semi")
     by_partition = ("run", "client", "topic", "partition")
     # the newest leader epoch of each partition, from readers that report the high watermark of each response
     own_epochs = delivered.where(F.col("own") & F.col("epoch").isNotNull())
     newest = own_epochs.groupBy(*by_partition).agg(F.max("epoch").alias("newest"))
-    counts = _examined(_with_attempts(_flagged(exact), read).join(F.broadcast(newest), [*by_partition], "left"))
+    counts = _examined(_with_attempts(_flagged(exact), read).join(beside(newest), [*by_partition], "left"))
     if doubted is not None:
         # no row of an intact sequence is broken: one row per client
-        intact = rows.join(F.broadcast(doubted), "print", "left_anti")
+        intact = rows.join(beside(doubted), "print", "left_anti")
         sums = intact.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
         counts = counts.unionByName(sums, allowMissingColumns=True)
     return explode_facts(counts, _facts())
 
 
-def in_doubt(read: Tables, dims: Dims) -> DataFrame:
-    return suspect_sequences(_rows(read, dims, deliveries(read, dims)), _corrupt())
+def in_doubt(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
+    return suspect_sequences(_rows(read, dims, delivered), _corrupt())
 
 
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
@@ -99,7 +98,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
     producers = dims.producers.select("run", "producer_id", "client")
     lane = F.col("producer_id").cast("bigint").alias("lane")
     with_ids = read.log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
-    logged = with_ids.join(F.broadcast(producers), ["run", "producer_id"]).select(
+    logged = with_ids.join(beside(producers), ["run", "producer_id"]).select(
         *("run", F.lit("log").alias("side"), "client", "topic", "partition", lane),
         *(F.col("seq").alias("value"), F.col("offset").alias("at"), "error", "producer_id", "seq", "offset"),
     )

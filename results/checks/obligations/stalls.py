@@ -32,6 +32,7 @@ from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
 from aftershock.results.measure.samples import client, ok
 from aftershock.results.measure.tables import Dims, firsts, longs
+from aftershock.results.spark.tables import beside
 
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000
@@ -48,7 +49,7 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     before the record. The ``wanted_us`` of a delivery is the record's intended time, which is too early;
     ``acknowledged`` corrects that time for the few rows in silences.
     """
-    judged = samples.join(F.broadcast(dims.ends), "run")
+    judged = samples.join(beside(dims.ends), "run")
     gave_up: dict[tuple[int, str, str], int] = {}
     for run, evidence in enumerate(dims.evidences):
         for reader, line in reader_events(evidence, "drain_incomplete"):
@@ -57,7 +58,7 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     if gave_up:
         rows = [(*key, "consume", at_us) for key, at_us in gave_up.items()]
         table = dims.table(rows, "run int, workload string, arm string, op string, gave_up_us bigint")
-        judged = judged.join(F.broadcast(table), ["run", "workload", "arm", "op"], "left")
+        judged = judged.join(beside(table), ["run", "workload", "arm", "op"], "left")
         unread = F.col("due") & ~F.col("timed") & F.col("done_us").isNull()
         judged = judged.withColumn(
             "end_us", F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
@@ -105,13 +106,13 @@ def during(waits: DataFrame, silences: DataFrame, slot_us: int) -> DataFrame:
     """
     wait_us = F.col("done_us") - F.coalesce("wanted_us", "done_us")
     slot = F.when(wait_us <= slot_us, F.expr(f"done_us div {slot_us}"))
-    moments = F.broadcast(silences.select("run", F.col("slot").alias("at_slot")).distinct())
+    moments = beside(silences.select("run", F.col("slot").alias("at_slot")).distinct())
     same_slot = (F.col("run") == F.col("at_run")) & F.col("slot").eqNullSafe(F.col("at_slot"))
     near = waits.withColumn("slot", slot).join(moments.withColumnRenamed("run", "at_run"), same_slot, "left_semi")
     key = (*_LANE, "slot")
     lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in key], "since_us", "until_us")
     same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in key]
-    candidates = _in_lanes(near).join(F.broadcast(lane), same).drop("slot", *[f"lane_{name}" for name in key])
+    candidates = _in_lanes(near).join(beside(lane), same).drop("slot", *[f"lane_{name}" for name in key])
     return candidates.where(_waited())
 
 
@@ -132,7 +133,7 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
     delivered = waiting.where("side = 'consume'")
     chunks = delivered.withColumns(chunk).select("run", "producer_id", "chunk").distinct()
     produced = samples.where((F.col("op") == "produce") & ok()).withColumns(chunk)
-    near = produced.join(F.broadcast(chunks), ["run", "producer_id", "chunk"], "left_semi")
+    near = produced.join(beside(chunks), ["run", "producer_id", "chunk"], "left_semi")
     acks = near.select(*_RECORD, F.col("done_us").alias("acked_us"))
     acked = F.when(F.col("wanted_us").isNotNull(), F.col("acked_us"))
     since = F.when(F.col("side") == "consume", acked).otherwise(F.col("wanted_us"))

@@ -1,6 +1,7 @@
 """Judging from a run directory to verdict and report, in processes of their own; no JVM outlives its judge."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ write_report(Path(sys.argv[1]))
 sys.exit(verdict.exit_code)
 """
 DEADLINE_S = 60
+EVIDENCE = Path(__file__).parents[2] / "data" / "evidence"
 
 
 def jvms_of(run: Path) -> list[str]:
@@ -142,3 +144,25 @@ def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -
     )
     assert [log] == list(log.parent.iterdir())
     assert not (runs["torn"] / "verdict.json").exists()
+
+
+JOBS = """
+import sys
+from pathlib import Path
+from aftershock.results.judge import Judge
+run = Path(sys.argv[1])
+with Judge(run / "logs" / "spark.log", None, lambda _: None) as judge:
+    judge(run)
+    print(1 + max(judge.spark.sparkContext.statusTracker().getJobIdsForGroup()))
+"""
+JOBS_MAX = 25
+
+
+def test_the_verdict_on_a_demo_takes_few_spark_jobs(tmp_path: Path) -> None:
+    """Spark's work per job is longer than that of the rows of a demo, so small tables must not cost a job each."""
+    run = tmp_path / "run"
+    shutil.copytree(EVIDENCE / "demo", run)
+    child = [sys.executable, "-P", "-c", JOBS, str(run)]
+    judged = subprocess.run(child, capture_output=True, text=True, timeout=4 * DEADLINE_S, check=False)
+    assert judged.returncode == 0, judged.stderr
+    assert int(judged.stdout) <= JOBS_MAX

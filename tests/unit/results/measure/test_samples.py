@@ -82,6 +82,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
     """Transforms are DataFrame to DataFrame: building every transform of every module runs no Spark action."""
     from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 - the class whose actions are forbidden here
 
+    from aftershock.results.checks.findings.deliveries import deliveries  # noqa: PLC0415 - as above
     from aftershock.results.checks.findings.sequences import in_doubt  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations import stalls  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations.stalls import SILENCES  # noqa: PLC0415 - as above
@@ -96,7 +97,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         monkeypatch.setattr(DataFrame, action, refuse)
     read, known = tables(spark, [evidence]), dims(spark, [evidence])
     blocks = gate.blocks(read, known)
-    book = gate.ledger(read, blocks)
+    book, delivered = gate.ledger(read, blocks), deliveries(read, known)
     rows = samples.samples(read, known, blocks, book)
     waits = stalls.waits(rows, known)
     asked, parts = small(spark, [], cuts.CUTS), small(spark, [], cuts.PARTS)
@@ -125,6 +126,6 @@ def test_nothing_is_collected_while_a_transform_is_built(
         samples.produced(rows, known),
         samples.proxy_bytes(read.metrics, small(spark, [], PASSAGES)),
         samples.host(read.metrics, known),
-        findings(read, known, blocks, book, in_doubt(read, known), [()]),
+        findings(read, known, delivered, blocks, book, in_doubt(read, known, delivered), [()]),
     ]
     assert all(frame.columns for frame in built)

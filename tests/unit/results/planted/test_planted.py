@@ -7,6 +7,7 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check
+from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.sequences import in_doubt
 from aftershock.results.evidence.evidence import read
 from aftershock.results.measure.tables import dims
@@ -84,7 +85,8 @@ def test_exhaustive_judging_gives_the_same_checks(spark: "SparkSession", verdict
     homes = [planted(sequence, tmp_path) for sequence in SEQUENCES]
     for spoiled, some in ((False, [good_run().write(tmp_path / "good")]), (True, homes)):
         evidence = [read(home, columns()) for home in some]
-        doubted = in_doubt(tables(spark, evidence), dims(spark, evidence)).collect()
+        rows, known = tables(spark, evidence), dims(spark, evidence)
+        doubted = in_doubt(rows, known, deliveries(rows, known)).collect()
         assert bool(doubted) == spoiled
     result = judged_together(spark, homes, exhaustive=True)
     for one in SEQUENCES:
