@@ -36,6 +36,8 @@ Renumber = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 
 LINES = ("journal.jsonl", "events.jsonl", "leaders.jsonl")
 OBJECTS = ("run.json", "timeline.json", "phases.json")
+_JUDGED_METRICS = ("host.", "client.sent_bytes/")
+"""Metrics on which verdicts depend; the rest are most rows of some runs, and only plots show them."""
 _ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
 _PANDAS = {"string": "object", "int": "Int64", "bigint": "Int64", "double": "float64", "boolean": "boolean"}
 
@@ -141,6 +143,9 @@ def stored(name: str, home: Path, bad: tuple[str, ...] = (), keep: int = 1) -> S
         files = sorted((home / table).glob("[!._]*.parquet"))
         if files:
             tables[table] = _frame(table, [pq.read_table(file) for file in files])
+    if "metrics" in tables:
+        judged = tables["metrics"]["name"].str.startswith(_JUDGED_METRICS).to_numpy(bool, na_value=False)
+        tables["metrics"] = tables["metrics"][judged].reset_index(drop=True)
     draft = Draft(tables, documents, {})
     if keep > 1:
         thin(draft, keep)

@@ -49,8 +49,9 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
     )
     by_time = Window.partitionBy(*_PARTITION).orderBy("at")
     upto = F.max("reached").over(by_time.rangeBetween(Window.unboundedPreceding, Window.currentRow))
-    onwards = by_time.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    before_first = F.first("reached", ignorenulls=True).over(onwards) - 1
+    # only commits before the first delivery have no `upto`; a frame from the current row on would take quadratic time
+    whole = by_time.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    before_first = F.first("reached", ignorenulls=True).over(whole) - 1
     judged = (
         reached.unionByName(acked, allowMissingColumns=True)
         .withColumn("reached", F.coalesce(upto, before_first))
