@@ -240,18 +240,26 @@ def measured_again(
     requests: Mapping[str, MeasurementRequest],
     facts: Mapping[str, Facts],
 ) -> dict[str, Facts]:
-    """Return the second measurement, without suspect times, of the runs in which a check of time or progress fails."""
+    """Return the second measurement, without suspect times, of the runs with a failed check that it may change.
+
+    A failed count, or a failed check of clients that no suspect interval concerns, stays as it is.
+    """
     times = {
         name: spans
         for name, evidence in runs.items()
-        if (spans := left_out(evidence))
-        and any(
-            check.status is Status.FAIL
-            for family in (slo_checks, obligation_checks)
-            for check in family(evidence, facts[name], NO_DOUBTS)
-        )
+        if (spans := left_out(evidence)) and _open_without(evidence, facts[name])
     }
     return measure(spark, [runs[name] for name in times], requests, left_out=times) if times else {}
+
+
+def _open_without(evidence: Evidence, facts: Facts) -> bool:
+    """Return True if a check fails that is open as long as the run has no second measurement."""
+    doubts = replace(NO_DOUBTS, suspects=suspects_of(evidence))
+    return any(
+        plain.status is Status.FAIL and open_check.status is not Status.FAIL
+        for family in (slo_checks, obligation_checks)
+        for plain, open_check in zip(family(evidence, facts, NO_DOUBTS), family(evidence, facts, doubts), strict=True)
+    )
 
 
 def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, strict: bool = False) -> Verdict:

@@ -21,7 +21,7 @@ What was not observed is not passed. Who should have observed it decides how tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -31,7 +31,7 @@ from aftershock.results.checks.explanations.model import Anomaly, Explanation, c
 from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, committing_readers
 from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
 from aftershock.results.checks.findings.records import LOG_READER
-from aftershock.results.checks.rules import RULES, UNDATED, Event, Subject
+from aftershock.results.checks.rules import RULES, UNDATED, Event, Rule, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Explained, Facts, Finding
 
@@ -79,8 +79,7 @@ def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]
 
 def results_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Result]:
     """Return each finding of an integrity rule about ``arms``; if empty, about all arms, the log and the replicas."""
-    results = (result for result in _results(evidence, facts) if result.rule == rule)
-    return [result for result in results if not arms or result.arm in arms]
+    return [result for result in _results(evidence, facts, rule) if not arms or result.arm in arms]
 
 
 def _coverage(results: Sequence[Result]) -> Check:
@@ -105,22 +104,30 @@ def _coverage(results: Sequence[Result]) -> Check:
     )
 
 
-def _results(evidence: Evidence, facts: Facts) -> Iterator[Result]:
+def _results(evidence: Evidence, facts: Facts, rule: str | None = None) -> Iterator[Result]:
+    """Yield the results of a rule, or of all rules, about each subject that it applies to."""
+    rules = RULES if rule is None else {rule: RULES[rule]}
     causes = cache(partial(explanations, evidence))
     if any(client.produces_to or client.consumes_from for client in evidence.clients):
-        yield from _of_subject(evidence, facts, "log", None, causes)
+        yield from _of_subject(evidence, facts, "log", None, causes, rules)
     for client in evidence.clients:
         if client.produces_to:
-            yield from _of_subject(evidence, facts, "produce", client, causes)
+            yield from _of_subject(evidence, facts, "produce", client, causes, rules)
         if client.consumes_from:
-            yield from _of_subject(evidence, facts, "consume", client, causes)
+            yield from _of_subject(evidence, facts, "consume", client, causes, rules)
     for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)]):
-        yield from _of_subject(evidence, facts, "commit", client, causes)
-    yield from _of_replicas(facts)
+        yield from _of_subject(evidence, facts, "commit", client, causes, rules)
+    if "replica" in rules:
+        yield from _of_replicas(facts)
 
 
 def _of_subject(
-    evidence: Evidence, facts: Facts, subject: Subject, client: Client | None, causes: Causes
+    evidence: Evidence,
+    facts: Facts,
+    subject: Subject,
+    client: Client | None,
+    causes: Causes,
+    rules: Mapping[str, Rule],
 ) -> Iterator[Result]:
     """Yield the result of each rule for the produce or consume side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
@@ -128,7 +135,7 @@ def _of_subject(
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
     total = facts.finding("lost" if side == "produce" else "phantom", side, key).examined
     arm = client.arm if client else None
-    for rule_name, rule in RULES.items():
+    for rule_name, rule in rules.items():
         if subject not in rule.findings:
             continue
         nothing = Finding(rule_name, side, key, 0, 0)
