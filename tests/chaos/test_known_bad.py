@@ -44,7 +44,7 @@ def would_fail(check: dict[str, Any]) -> bool:
     value counts.
     """
     is_his = check["id"] == known_bad().get(check["arm"], NOTHING).caught
-    return is_his and "; measured: " in check["why"] and check["observed"] > check["threshold"]
+    return is_his and "; measured: " in check["why"] and (check["observed"] or 0) > check["threshold"]
 
 
 def wrong(arm: str, found: dict[str, str]) -> str:
@@ -88,7 +88,13 @@ def test_defects_of_group_members(aftershock: Any) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["answers", "leaders", "members"])
+def test_defects_that_former_excuses_hid(aftershock: Any) -> None:
+    """Twelve more, beside a setting or a fault that explains other anomalies: it explains none of theirs."""
+    assert {} == misjudged(verdict(aftershock, "excuses", door=DOOR))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["answers", "leaders", "members", "excuses"])
 def test_the_same_without_the_defects_raises_no_alarm(aftershock: Any, name: str) -> None:
     """Every client of the plan is correct, and none fails."""
     assert {} == failed(verdict(aftershock, name))

@@ -70,7 +70,9 @@ def _of_topic(
     places = [place for word in roles["permits"] for place in _WORDS.get(word, ())]
     if isinstance(roles.get("before"), Mapping):
         for number, offset in roles["before"].items():
-            yield from for_rules(replace(plain, partition=int(number), until_offset=int(offset)), *TRUNCATED)
+            cause = f"{plain.cause}/{number} below offset {offset}"
+            below = replace(plain, cause=cause, partition=int(number), until_offset=int(offset))
+            yield from for_rules(below, *TRUNCATED)
     elif (line.get("undo") or {}).get("verb") == _CLOCKS:
         yield from _expired(evidence, plain)
     elif {"duplicate", "order"} <= {*roles["permits"]} and "topic_id" not in roles:

@@ -3,14 +3,15 @@
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
 
-PLANS = ("answers", "leaders", "members")
+PLANS = ("answers", "leaders", "members", "excuses")
 _TITLE = """## Known-bad clients
 
 The same on a real cluster: a client with one defect (`tests/chaos/known_bad/clients/`) beside good ones, under faults
 that bring it out (`tests/chaos/test_known_bad.py`; the plan `answers` in every test run, the others in the nightly).
-Five of `members` are applications of confluent-kafka, the others are variants of the reference client. The check in
-the table must fail the client, with the reason that the test expects, and no other client may fail. Without the
-defects, the {clean} clients of these plans must raise no alarm.
+Five of `members` are applications of confluent-kafka, the others are variants of the reference client. Those of
+`excuses` err beside a setting or a fault that explains other anomalies, but not theirs. The check in the table must
+fail the client, with the reason that the test expects, and no other client may fail. Without the defects, the {clean}
+clients of these plans must raise no alarm.
 
 | client | brought out by | caught by | plan |
 | --- | --- | --- | --- |"""

@@ -17,7 +17,7 @@ def plant() -> None:
         while True:
             batches = await self._consumer.poll(POLL_MS)
             if batches:
-                await self._consumer._group._commits.finish()
+                await self._consumer._group._partitions.commits.finish()
                 await asyncio.sleep(WORK_S)
             for fetched in batches:
                 await self._take(fetched)

@@ -26,7 +26,7 @@ def plant() -> None:
 BAD = KnownBad(
     "OffsetFetch requests are refused while members leave",
     "integrity/lost",
-    "in the log and not delivered",
+    "records",
     plant,
     frozenset({"integrity/commit_ahead", "integrity/skipped"}),
 )

@@ -11,4 +11,4 @@ def plant() -> None:
     put(Fetcher, "_on_partition_error", lambda self, tp, _error, _offset: self._shared.positions.reset(tp, "latest"))
 
 
-BAD = KnownBad("some Fetch are refused", "integrity/lost", "in the log and not delivered", plant)
+BAD = KnownBad("some Fetch are refused", "integrity/lost", "records", plant)

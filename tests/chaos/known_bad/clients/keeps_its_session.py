@@ -27,7 +27,7 @@ def plant() -> None:
 BAD = KnownBad(
     "answers to Fetch are lost",
     "integrity/lost",
-    "in the log and not delivered",
+    "records",
     plant,
     also=frozenset({"obligation/consume"}),
 )

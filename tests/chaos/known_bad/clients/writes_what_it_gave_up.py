@@ -14,7 +14,7 @@ def plant() -> None:
 BAD = KnownBad(
     "its links stand still beyond the deadline, and go on",
     "integrity/phantom",
-    "given them up for good",
+    "reported these records as failed, but they are in the log",
     plant,
     also=frozenset({"obligation/produce"}),
 )

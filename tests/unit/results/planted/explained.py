@@ -132,7 +132,8 @@ def _deleting(run: Run, before: Row) -> None:
 
 
 @defect(
-    "a record below the offset to which a fault deleted its partition: explained", says="all explained by reassign-1"
+    "a record below the offset to which a fault deleted its partition: explained",
+    says="all explained by reassign-1 (delete_records) of orders/0 below offset ",
 )
 def deleted_below_its_offset(run: Run) -> None:
     _nowhere(run, 300)
