@@ -89,7 +89,7 @@ def test_defects_of_group_members(aftershock: Any) -> None:
 
 @pytest.mark.nightly
 def test_defects_that_former_excuses_hid(aftershock: Any) -> None:
-    """Twelve more, beside a setting or a fault that explains other anomalies: it explains none of theirs."""
+    """Ten more, beside a setting or a fault that explains other anomalies: it explains none of theirs."""
     assert {} == misjudged(verdict(aftershock, "excuses", door=DOOR))
 
 
