@@ -11,7 +11,7 @@ permits it to deliver the records from there again.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -154,8 +154,9 @@ def _given_up_us(tenure: Tenure) -> int | None:
 def fenced(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
     """Return how many commits are comparable, and those that Kafka accepted from a member that had been replaced.
 
-    A commit comes from a replaced member if another member got the partition after the committer did and before the
-    committer sent the commit. A commit without ``took_us``, whose time of sending is unknown, is not comparable.
+    A commit comes from a replaced member if another member got the partition after the committer did (``_turn``) and
+    before the committer sent the commit. A commit without ``took_us``, whose time of sending is unknown, is not
+    comparable.
     """
     by_place: dict[Place, list[Tenure]] = {}
     for tenure in tenures(evidence, client):
@@ -169,16 +170,25 @@ def fenced(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
             begun = [tenure for tenure in by_place.get((topic, number), ()) if tenure.start_us <= sent_us]
             if begun:
                 examined += 1
-                newest = max(begun, key=lambda tenure: tenure.start_us)
+                newest = max(begun, key=_turn(begun))
                 if newest.worker != worker:
                     accepted.append(Anomaly(client.key, topic, number, offset, sent_us, line["t_us"], worker=worker))
     return examined, accepted
 
 
+def _turn(rivals: Sequence[Tenure]) -> Callable[[Tenure], tuple[int, int, str]]:
+    """Return the order in which the coordinator gave a partition to members: that of the epochs, or of the reports.
+
+    A member that was away may report an assignment of an older epoch after another member got the partition.
+    """
+    known = all(tenure.epoch is not None for tenure in rivals)
+    return lambda tenure: ((tenure.epoch or 0) if known else 0, tenure.start_us, tenure.worker)
+
+
 def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
     """Return the number of the client's tenures, and an anomaly of the earlier owner for each overlap with another.
 
-    An overlap lasts from the later owner's assignment to the end of either tenure. An overlap of two members of this
+    An overlap lasts from the later assignment to the end of either tenure. An overlap of two members of this
     client is counted once, as one of the later tenure. An owner that ``churn`` may have killed before is no owner:
     whether it lived can only be seen by its deliveries.
     """
@@ -194,15 +204,16 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]
     workers = client.workers("consume")
     for mine in own:
         for other in by_place.get(mine[1].place, ()):
-            (owner, earlier), (_, later) = sorted((mine, other), key=lambda each: (each[1].start_us, each[1].worker))
+            turn = _turn((mine[1], other[1]))
+            (owner, earlier), (_, later) = sorted((mine, other), key=lambda each: turn(each[1]))  # noqa: B023
+            from_us, end_us = max(earlier.start_us, later.start_us), min(earlier.end_us, later.end_us)
             counted_as_later = other[1].worker in workers and other[1] is later
-            if other[1].worker == mine[1].worker or counted_as_later or later.start_us >= earlier.end_us:
+            if other[1].worker == mine[1].worker or counted_as_later or from_us >= end_us:
                 continue
-            churned = (start <= later.start_us <= end for start, end in churns.get(earlier.worker, ()))
+            churned = (start <= from_us <= end for start, end in churns.get(earlier.worker, ()))
             if earlier.ended in ("restarted", "") and any(churned):
                 continue
-            end_us = min(earlier.end_us, later.end_us)
-            until_us = max(later.start_us, run_end_us) if end_us == inf else int(end_us)
-            place = Anomaly(owner.key, *mine[1].place, from_us=later.start_us, until_us=until_us)
+            until_us = max(from_us, run_end_us) if end_us == inf else int(end_us)
+            place = Anomaly(owner.key, *mine[1].place, from_us=from_us, until_us=until_us)
             overlaps.append(Anomaly(**vars(place) | {"worker": earlier.worker}))
     return len(own), overlaps

@@ -83,6 +83,19 @@ def test_two_owners_at_once() -> None:
     assert (2, [overlap]) == co_assigned(evidence, evidence.clients[0])
 
 
+def test_an_outdated_assignment_that_is_reported_late() -> None:
+    """A member that was away reports an assignment of an older epoch: it breaks the rule, not the owner or its commits."""
+    evidence = group(
+        event(1, SECOND, "assigned", 0, epoch=11),
+        event(3, FIRST, "assigned", 0, epoch=10),
+        event(5, FIRST, "lost", 0),
+        committed(4, SECOND),
+    )
+    overlap = Anomaly(A, "orders", 0, from_us=3 * S, until_us=5 * S, worker=FIRST)
+    assert (2, [overlap]) == co_assigned(evidence, evidence.clients[0])
+    assert (1, []) == fenced(evidence, evidence.clients[0])
+
+
 def test_an_assignment_of_an_owned_partition_changes_nothing() -> None:
     """Some clients report all that they own at each rebalance."""
     evidence = group(event(1, FIRST, "assigned", 0), event(3, FIRST, "assigned", 0, 1), event(5, FIRST, "revoked", 0))
