@@ -381,6 +381,7 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         phases.sort(key=lambda phase: (phase.start_us, phase.end_us))
     expectations = _expectations(source)
     journal = source.lines("journal.jsonl")
+    files.verify_checksums(source.where("journal.jsonl"), source.content("journal.jsonl") or b"")
     with _document_errors(source.where("journal.jsonl")):
         _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
     return Evidence(

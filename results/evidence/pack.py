@@ -26,7 +26,13 @@ from aftershock.errors import EvidenceError
 from aftershock.redaction import anonymise
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.evidence import verify
-from aftershock.results.evidence.files import as_object, document, read_object, require_schema_version
+from aftershock.results.evidence.files import (
+    as_object,
+    document,
+    read_object,
+    require_schema_version,
+    with_checksums,
+)
 from aftershock.results.evidence.stored import trusted_in
 
 SUFFIX = ".pack.zip"
@@ -150,7 +156,8 @@ def _anonymous_file(path: Path, hosts: Sequence[str]) -> bytes:
         run = {key: value for key, value in run.items() if key not in _OF_THE_MACHINE}
         run["host"] = {key: value for key, value in (run.get("host") or {}).items() if key != "hostname"}
         content = (json.dumps(run, indent=1) + "\n").encode()
-    return anonymise(content.decode(), hosts).encode()
+    anonymous = anonymise(content.decode(), hosts).encode()
+    return with_checksums(anonymous) if path.name == "journal.jsonl" else anonymous
 
 
 def _anonymous_table(content: bytes, hosts: Sequence[str]) -> bytes:

@@ -237,6 +237,11 @@ class Anatomy:
     def some_lanes(self, dice: Random) -> Iterator[Lane]:
         yield from dice.sample(self.lanes, len(self.lanes))
 
+    def own_watermarks(self, client: Client) -> bool:
+        """Return True if a client tells the high watermark of each response; librdkafka tells the latest one it had."""
+        workload = next(row for row in self.timeline["workloads"] if row["name"] == client.workload)
+        return (workload["arms"][client.arm] or {}).get("client") == "reference"
+
     def position_unknown(self, lane: Lane) -> bool:
         """True if the reader stopped before the end of its topics, so that its last records are not due."""
         return any(event.get("event") == "drain_incomplete" and lane.client.wrote(event) for event in self.events)

@@ -28,7 +28,9 @@ from aftershock.tests.judge_mutants.score import Score, Statuses, score, statuse
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).with_name("corpus.toml")
 BATCH = 60
-"""Mutants judged together. Beyond 60 the cost of a mutant hardly falls, and a batch takes more memory."""
+"""Mutants judged together. Measured once, as the first batch of a process on a busy host of two cores: 60 mutants and
+the ten unedited runs took 315 s of CPU in the JVM and 84 s in Python. Larger batches were not measured.
+"""
 _HARMLESS_SHARE = 1 / 6
 
 

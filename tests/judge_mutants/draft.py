@@ -154,6 +154,7 @@ def stored(name: str, home: Path, bad: tuple[str, ...] = (), keep: int = 1) -> S
 
 def thin(draft: Draft, keep: int) -> None:
     """Keep the records whose sequence number is a multiple of ``keep``, as if the rate had been lower."""
+    short = _missing_in_replicas(draft)
     for name in ("outcomes", "log"):
         rows = draft.tables[name]
         commits = rows["op"] == "commit" if name == "outcomes" else np.zeros(len(rows), bool)
@@ -171,7 +172,24 @@ def thin(draft: Draft, keep: int) -> None:
     for workload in draft.document("timeline.json")["workloads"]:
         if workload.get("produce"):
             workload["produce"]["rate_per_s"] /= keep
+    if short is not None:  # each replica has as many records less than the log as before
+        draft.table("replicas")["records"] += _missing_in_replicas(draft) - short
     recount(draft)
+
+
+def _missing_in_replicas(draft: Draft) -> "pd.Series[int] | None":
+    """Return how many records of the log between its offsets each row of ``replicas`` does not have."""
+    if "replicas" not in draft.tables:
+        return None
+    rows, log = draft.tables["replicas"], draft.tables["log"]
+    offsets = {key: np.sort(part["offset"].to_numpy("int64")) for key, part in log.groupby(["topic", "partition"])}
+    logged = [
+        np.diff(np.searchsorted(offsets.get((topic, partition), np.array([], "int64")), [start, end]))[0]
+        for topic, partition, start, end in zip(
+            rows["topic"], rows["partition"], rows["start_offset"].fillna(0), rows["end_offset"].fillna(0), strict=True
+        )
+    ]
+    return pd.Series(logged, rows.index, dtype="Int64") - rows["records"]
 
 
 def renumber(draft: Draft, topic: str, partition: int, change: Renumber) -> None:

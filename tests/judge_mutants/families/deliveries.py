@@ -55,7 +55,7 @@ def skipped_in_doubt(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
 def beyond_the_high_watermark(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     for lane in run.some_lanes(dice):
         rows = lane.rows
-        if rows["high_watermark"].isna().any() or len(rows) < 50:
+        if not run.own_watermarks(lane.client) or rows["high_watermark"].isna().any() or len(rows) < 50:
             continue
         start = int(rows["done_us"].iloc[dice.randrange(len(rows) // 2)])
         span = rows[(rows["done_us"] >= start) & (rows["done_us"] < start + 6 * S)]

@@ -168,20 +168,6 @@ def producer_not_listed(run: Anatomy, draft: Draft, dice: Random) -> Plant | Non
     return Plant(f"producer {row['producer_id']} of {row['arm']}", ("",), status="INCONCLUSIVE", error=True)
 
 
-@kind("documents", "the run does not say that values were compared")
-def values_not_compared(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
-    """Remove what is known about the comparison of values, so that no value counts as observed."""
-    document = draft.document("run.json")
-    if not document.get("values_compared"):
-        return None
-    document.pop("values_compared")
-    for names in document.get("reports", {}).values():
-        if "values" in names:
-            names.remove("values")
-    del run, dice
-    return Plant("run.json", ("integrity/corrupt",), status="INCONCLUSIVE")
-
-
 @kind("documents", "the timeline has a rate 20 to 100 % above the rows")
 def rate_raised(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     del run

@@ -144,6 +144,20 @@ def reports_not_told(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     return Plant("run.json", unknown=True) if told else None
 
 
+@kind("harmless", "no client compares values")
+def values_not_compared(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
+    """Remove what is known about the comparison of values: a client need not compare them, and no check may fail."""
+    document = draft.document("run.json")
+    if not document.get("values_compared"):
+        return None
+    document.pop("values_compared")
+    for names in document.get("reports", {}).values():
+        if "values" in names:
+            names.remove("values")
+    del run, dice
+    return Plant("run.json", unknown=True)
+
+
 @kind("harmless", "replicas were not compared")
 def replicas_not_read(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     del run, dice

@@ -159,7 +159,8 @@ def high_watermark_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant 
         return None
     for lane in run.some_lanes(dice):
         rows = lane.rows
-        if rows["high_watermark"].isna().any() or rows["leader_epoch"].isna().any():
+        unknown = rows["high_watermark"].isna().any() or rows["leader_epoch"].isna().any()
+        if unknown or not run.own_watermarks(lane.client):
             continue
         mark = rows["high_watermark"].shift(1)
         number = _place(run, lane, dice, mark.ge(rows["offset"] + 2) & rows["leader_epoch"].diff().eq(0))

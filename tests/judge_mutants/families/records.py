@@ -219,8 +219,16 @@ def failed_record_in_the_log(run: Anatomy, draft: Draft, dice: Random) -> Plant 
 
 @kind("records", "an acknowledgement names an offset at which the log has another record")
 def misplaced_acknowledgement(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
+    """Without idempotence, plant where no second attempt was possible: the first copy may lie at another offset.
+
+    A truncation moves records, too, so without the epoch history the evidence leaves the cause open as for a loss.
+    """
     outcomes = draft.tables["outcomes"]
     rows = _of(run, dice)
+    client = None if rows.empty else run.client_of(rows["workload"].iloc[0], rows["arm"].iloc[0])
+    if client is None:
+        return None
+    rows = rows if client.idempotent else run.undisturbed(rows)
     rows = rows[outcomes.loc[rows["row"], "offset"].notna().to_numpy(bool, na_value=False)]
     if len(rows) < 50:
         return None
@@ -230,7 +238,8 @@ def misplaced_acknowledgement(run: Anatomy, draft: Draft, dice: Random) -> Plant
         return None
     draft.table("outcomes").loc[int(record["row"]), "offset"] = wrong
     place = f"producer {record['producer_id']} record {record['seq']}: @{wrong} and not @{record['offset']}"
-    return Plant(place, ("integrity/misplaced",), record["arm"], "produce", touched=frozenset({record["arm"]}))
+    touched = frozenset({client.arm})
+    return Plant(place, ("integrity/misplaced",), client.arm, "produce", run.loss_status(client), touched=touched)
 
 
 @kind("records", "two records are at one offset of the log")

@@ -1,6 +1,8 @@
 """Unreadable evidence: the error names file and reason, and no check passes."""
 
 import io
+import json
+import zlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,6 +42,22 @@ def truncated_json(run: Run) -> None:
 @defect("a phase that ends before it begins", error=True, says="the clock went back")
 def phase_backwards(run: Run) -> None:
     run.documents["phases"][2] |= {"start_us": 30, "end_us": 20}
+
+
+def _sealed(run: Run) -> bytes:
+    """Return the journal with checksums, as the harness writes it."""
+    bodies = [json.dumps(line).encode()[:-1] for line in run.documents["journal"]]
+    return b"".join(body + b', "crc": "%08x"}\n' % zlib.crc32(body) for body in bodies)
+
+
+@defect("a line of the journal that differs from its checksum", error=True, says="differs from its checksum")
+def journal_line_changed(run: Run) -> None:
+    run.files["journal.jsonl"] = _sealed(run).replace(b'"t_us": ', b'"t_us": 1', 1)
+
+
+@defect("a journal with right checksums: no alarm")
+def journal_with_checksums(run: Run) -> None:
+    run.files["journal.jsonl"] = _sealed(run)
 
 
 @defect("a file that the manifest names, and nobody has", error=True, says="named in the manifest")
