@@ -205,7 +205,7 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]
     for mine in own:
         for other in by_place.get(mine[1].place, ()):
             turn = _turn((mine[1], other[1]))
-            (owner, earlier), (_, later) = sorted((mine, other), key=lambda each: turn(each[1]))  # noqa: B023
+            (owner, earlier), (_, later) = sorted((mine, other), key=lambda each: turn(each[1]))
             from_us, end_us = max(earlier.start_us, later.start_us), min(earlier.end_us, later.end_us)
             counted_as_later = other[1].worker in workers and other[1] is later
             if other[1].worker == mine[1].worker or counted_as_later or from_us >= end_us:

@@ -13,48 +13,23 @@ from aftershock.results.spark.tables import columns
 from aftershock.tests.judge_mutants import edits
 from aftershock.tests.judge_mutants.anatomy import Anatomy
 from aftershock.tests.judge_mutants.campaign import CORPUS, corpus, mutant
-from aftershock.tests.judge_mutants.draft import Draft, Stored, stored
+from aftershock.tests.judge_mutants.draft import Draft, stored
 from aftershock.tests.judge_mutants.kinds import kinds
 
 ROOT = Path(__file__).parents[3]
-_SMALL = ("demo", "commits-0.1", "answers-0.1")
+_SMALL = ("demo", "commits-0.1", "attached")
 _DICE = random.Random(1)  # noqa: S311 - draws that can be repeated
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Anatomy]:
-    """Three runs of the corpus, and the demo once more with an epoch history."""
+    """Three runs of the corpus; the demo has an epoch history."""
     entries = CORPUS.read_text().split("[[run]]")
     folder = tmp_path_factory.mktemp("corpus")
     small = folder / "corpus.toml"
     chosen = [entry for entry in entries if any(f'name = "{name}"' in entry for name in _SMALL)]
     small.write_text("[[run]]".join(["", *chosen]).replace('run = "', f'run = "{ROOT}/'))
-    found = corpus(folder / "packs", small)
-    found["traceable"] = Anatomy(_with_epochs(found["demo"].run))
-    return found
-
-
-def _with_epochs(run: Stored) -> Stored:
-    """Give the log the epochs that librdkafka's deliveries tell, and add the history of leaders that follows."""
-    outcomes, log = run.tables["outcomes"], run.tables["log"].copy()
-    told = outcomes[(outcomes["op"] == "consume") & outcomes["leader_epoch"].notna()]
-    epochs = told.drop_duplicates(["topic", "partition", "offset"])[["topic", "partition", "offset", "leader_epoch"]]
-    log = log.merge(epochs, on=["topic", "partition", "offset"], how="left")
-    starts = log.groupby(["topic", "topic_id", "partition", "leader_epoch"])["offset"].min()
-    times = log.merge(outcomes[outcomes["op"] == "produce"], on=["producer_id", "seq"], suffixes=("", "_sent"))
-    leaders = []
-    for (topic, topic_id, partition, epoch), start in starts.items():
-        mine = times[(times["partition"] == partition) & (times["leader_epoch"] == epoch)]
-        before = times[(times["partition"] == partition) & (times["leader_epoch"] < epoch)]
-        leaders.append(
-            {
-                "topic": topic, "topic_id": topic_id, "partition": partition, "epoch": int(epoch), "leader": 1,
-                "isr": [1, 2], "unclean": False, "start_offset": int(start), "sources": [],
-                "after_us": int(before["done_us"].max()) if len(before) else None, "by_us": int(mine["done_us"].min()),
-            }
-        )  # fmt: skip
-    documents = {**run.documents, "leaders.jsonl": leaders}
-    return Stored(run.name, run.home, run.bad, {**run.tables, "log": log}, documents, run.plan)
+    return corpus(folder / "packs", small)
 
 
 def _log(draft: Draft, topic: str, partition: int) -> pd.DataFrame:
@@ -111,7 +86,7 @@ def test_a_seed_decides_everything(runs: dict[str, Anatomy], tmp_path: Path) -> 
 @pytest.mark.parametrize("close", [False, True])
 def test_removed_records_leave_a_consistent_partition(runs: dict[str, Anatomy], close: bool) -> None:
     """Later records move up or leave a gap; deliveries, replicas and commits agree with the log."""
-    run = runs["traceable"]
+    run = runs["demo"]
     draft = run.run.draft()
     before = _log(draft, "orders", 2)
     edits.remove_records(draft, _DICE, "orders", 2, [100, 101], delivered=False, close=close)
@@ -132,7 +107,7 @@ def test_removed_records_leave_a_consistent_partition(runs: dict[str, Anatomy], 
 
 
 def test_an_inserted_copy_is_delivered_to_every_reader(runs: dict[str, Anatomy]) -> None:
-    run = runs["traceable"]
+    run = runs["demo"]
     draft = run.run.draft()
     record = run.records[run.records["partition"] == 1].iloc[50]
     offset = edits.insert_copy(draft, _DICE, int(record["entry"]), int(record["offset"]) + 3)
@@ -163,8 +138,8 @@ def test_a_thinned_run_has_the_anatomy_of_the_whole(runs: dict[str, Anatomy]) ->
 
 def test_a_loss_with_a_cause_lies_at_the_start_of_a_later_epoch(runs: dict[str, Anatomy]) -> None:
     """The lost records were acknowledged before the leader was elected, and its epoch begins at the first of them."""
-    run = runs["traceable"]
-    each = mutant(5, {"traceable": run}, ["loss-with-its-cause"])
+    run = runs["demo"]
+    each = mutant(5, {"demo": run}, ["loss-with-its-cause"])
     assert each is not None
     log = each.draft.tables["log"]
     sent = each.draft.tables["outcomes"]
@@ -185,15 +160,20 @@ def test_a_loss_with_a_cause_lies_at_the_start_of_a_later_epoch(runs: dict[str, 
 
 
 def test_an_unexplained_loss_lies_below_every_later_epoch(runs: dict[str, Anatomy]) -> None:
-    run = runs["traceable"]
+    run = runs["demo"]
     for seed in range(12):
-        each = mutant(seed, {"traceable": run}, ["lost-with-acks-one", "lost-below-the-next-epoch"])
+        each = mutant(seed, {"demo": run}, ["lost-with-acks-one", "lost-below-the-next-epoch"])
         assert each is not None
         assert each.plant.status == "FAIL"
         place = each.plant.place
+        topic = place.split("/")[0].split()[-1]
         partition, offset = int(place.split("/")[1].split("@")[0]), int(place.split("@")[1].split(",")[0])
         own = run.records[(run.records["partition"] == partition) & (run.records["offset"] == offset)]["epoch"].iloc[0]
-        later = [e for e in each.draft.documents["leaders.jsonl"] if e["partition"] == partition and e["epoch"] > own]
+        later = [
+            e
+            for e in run.run.documents["leaders.jsonl"]
+            if (e["topic"], e["partition"]) == (topic, partition) and e["epoch"] > own
+        ]
         assert all(line["start_offset"] > offset for line in later)
 
 

@@ -84,7 +84,7 @@ def test_two_owners_at_once() -> None:
 
 
 def test_an_outdated_assignment_that_is_reported_late() -> None:
-    """A member that was away reports an assignment of an older epoch: it breaks the rule, not the owner or its commits."""
+    """A member that was away reports an assignment of an older epoch: it breaks the rule, and not the owner."""
     evidence = group(
         event(1, SECOND, "assigned", 0, epoch=11),
         event(3, FIRST, "assigned", 0, epoch=10),
