@@ -18,7 +18,6 @@ import json
 import os
 import re
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,12 +28,12 @@ from aftershock.faults.runtime.record import Entry, State
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.run.rundir import RunClock
 from aftershock.redaction import redact_data
+from aftershock.results.evidence import checksums
 
 Line = Mapping[str, Any]
 
 FILE = "journal.jsonl"
 _TYPES = {"fault": str, "state": str, "targets": dict, "undo": dict}
-_CRC = re.compile(rb', "crc": "([0-9a-f]{8})"\}')
 _BEGINNING = b'{"t_us": '  # of every line, which is printable ASCII
 _LOCK_ATTEMPTS = 100  # in one second; another writer holds the lock for one write and fsync
 
@@ -126,8 +125,7 @@ class Journal:
 
 def framed(line: Line) -> bytes:
     """Return a journal line as bytes, with its checksum."""
-    body = json.dumps(line).encode()[:-1]
-    return body + b', "crc": "%08x"}\n' % zlib.crc32(body)
+    return checksums.framed(json.dumps(line).encode()[:-1]) + b"\n"
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
@@ -171,8 +169,8 @@ def _parse(text: bytes) -> dict[str, Any] | None:
     if line["state"] not in get_args(State) or not {"verb", "args"} <= line["undo"].keys():
         return None
     if "crc" in line:
-        frame = _CRC.search(text, len(text) - len(', "crc": "12345678"}'))
-        if frame is None or int(frame[1], 16) != zlib.crc32(text[: frame.start()]):
+        body = checksums.body_of(text)
+        if body is None or text != checksums.framed(body):
             return None
     return line
 
@@ -184,7 +182,7 @@ def _is_torn(tail: bytes) -> bool:
     try:
         json.JSONDecoder().raw_decode(tail.decode())
     except ValueError:
-        return _CRC.search(tail) is None
+        return checksums.PATTERN.search(tail) is None
     return False
 
 

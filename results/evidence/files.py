@@ -10,7 +10,6 @@ merges join lines. If a line of a ledger can't be read, a warning names the line
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact_known
+from aftershock.results.evidence.checksums import body_of, framed
 
 T = TypeVar("T")
 
@@ -122,26 +122,18 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
     return rows
 
 
-_CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}$')
-"""End of a journal line: the CRC-32 of the bytes before it (harness/safety/journal.py). Version 0.1 wrote none."""
-
-
 def verify_checksums(where: str, content: bytes) -> None:
     """Raise EvidenceError for the first line of a journal that differs from its checksum."""
     for number, text in enumerate(content.split(b"\n"), 1):
-        end = _CHECKSUM.search(text)
-        if end is not None and int(end[1], 16) != zlib.crc32(text[: end.start()]):
+        body = body_of(text)
+        if body is not None and text != framed(body):
             raise EvidenceError(f"{where}:{number}: the line differs from its checksum; {_RESTORE}")
 
 
 def with_checksums(content: bytes) -> bytes:
     """Return a journal whose lines with a checksum have the checksum of their present content."""
-    texts = []
-    for text in content.split(b"\n"):
-        end = _CHECKSUM.search(text)
-        body = text[: end.start()] if end else text
-        texts.append(body + b', "crc": "%08x"}' % zlib.crc32(body) if end else text)
-    return b"\n".join(texts)
+    bodies = ((text, body_of(text)) for text in content.split(b"\n"))
+    return b"\n".join(text if body is None else framed(body) for text, body in bodies)
 
 
 _PART = re.compile(r"outcomes/part-([^~/]+)(?:~(\d+)(?:-(\d+))?)?\.parquet")
