@@ -366,6 +366,10 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         _ = run["run_id"], run["status"], _racks(run)
         if run.get("recovery_definition", 1) not in range(1, RECOVERY_DEFINITION + 1):
             raise ValueError(f"recovery_definition {run['recovery_definition']} is unknown to this version")
+    journal = source.lines("journal.jsonl")
+    files.verify_checksums(source.where("journal.jsonl"), source.content("journal.jsonl") or b"")
+    with _document_errors(source.where("journal.jsonl")):
+        _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
     phases = []
     if source.has("phases.json"):  # a run that ended early has none
         rows, where = source.json("phases.json"), source.where("phases.json")
@@ -378,12 +382,10 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             if phase.end_us < phase.start_us:
                 why = f"{phase.fault or phase.name} ends before it begins: the clock went back; run the plan again"
                 raise EvidenceError(f"{where}: {why}")
+        if difference := _disagreement(phases, journal, timeline, run.get("marks") or {}):
+            raise EvidenceError(f"{where}: {difference}; restore the files or run the plan again")
         phases.sort(key=lambda phase: (phase.start_us, phase.end_us))
     expectations = _expectations(source)
-    journal = source.lines("journal.jsonl")
-    files.verify_checksums(source.where("journal.jsonl"), source.content("journal.jsonl") or b"")
-    with _document_errors(source.where("journal.jsonl")):
-        _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
     return Evidence(
         home=home,
         run=run,
@@ -459,6 +461,28 @@ def client_of(workload: Mapping[str, Any], arm: str) -> Client:
         producers=int(produce.get("producers", 1)),
         members=int(consume.get("members", 1)) + int((consume.get("reserve") or {}).get(arm, 0)),
     )
+
+
+def _disagreement(
+    phases: Sequence[Phase], journal: Sequence[Mapping[str, Any]], timeline: Mapping[str, Any], marks: Mapping[str, int]
+) -> str | None:
+    """Return which phase does not lie where the journal and ``marks`` of ``run.json`` have it; None if all do."""
+    times: dict[str, dict[str, int]] = {}
+    for line in journal:
+        times.setdefault(line["fault"], {})[line["state"]] = line["t_us"]
+    brief_us = timeline["timing"]["fault_ms"] * 1000  # the window of a fault that has no end of its own
+    for window in (phase for phase in phases if phase.fault is not None):
+        states = times.get(str(window.fault), {})
+        ends = {states[name] + more for name, more in (("healed", 0), ("injected", brief_us)) if name in states}
+        if window.start_us != states.get("intended") or ("healed" in states and window.end_us not in ends):
+            return f"the window of {window.fault} is not that of journal.jsonl"
+    for name, start, end in (
+        ("warmup", "load_start_us", "steady_start_us"),
+        ("steady", "steady_start_us", "faults_start_us"),
+    ):
+        if marks and any((p.start_us, p.end_us) != (marks[start], marks[end]) for p in phases if p.name == name):
+            return f"{name} does not lie between the marks of run.json"
+    return None
 
 
 def _expectations(source: Source) -> list[Objective]:

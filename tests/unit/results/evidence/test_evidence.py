@@ -252,10 +252,11 @@ def test_foreign_json_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_deeply_nested_json_is_an_error(home: Path) -> None:
     """Python's parser recurses; the last line of a JSONL file counts as incomplete instead."""
     for name in ("events.jsonl", "phases.json"):
+        whole = (home / name).read_text()
         (home / name).write_text("[" * 99_999 + "\n")
         with pytest.raises(EvidenceError, match=name):
             read(home, {})
-    (home / "phases.json").write_text("[]")
+        (home / name).write_text(whole)
     (home / "events.jsonl").write_text('{"event": "x"}\n' + "[" * 99_999)
     assert len(read(home, {}).events) == 1
 

@@ -7,6 +7,7 @@ import zlib
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted.catalogue import defect
 from aftershock.tests.unit.results.planted.world import Run, arrow
 
@@ -42,6 +43,13 @@ def truncated_json(run: Run) -> None:
 @defect("a phase that ends before it begins", error=True, says="the clock went back")
 def phase_backwards(run: Run) -> None:
     run.documents["phases"][2] |= {"start_us": 30, "end_us": 20}
+
+
+@defect("the phases lie seconds beside the times of the journal", error=True, says="is not that of journal.jsonl")
+def phases_shifted(run: Run) -> None:
+    for phase in run.documents["phases"]:
+        phase["start_us"] -= 3 * S
+        phase["end_us"] -= 3 * S
 
 
 def _sealed(run: Run) -> bytes:
