@@ -175,7 +175,7 @@ RULES: Mapping[str, Rule] = {
         },
     ),
     "beyond": Rule(
-        "a delivery of a record beyond every reported high watermark",
+        "a delivery of a record beyond the high watermarks that were reported until a second later",
         "nothing",
         "a broker returned records that were not committed: read the log of the samples' broker at that time",
         {"consume": "beyond"},

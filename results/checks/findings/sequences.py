@@ -3,18 +3,20 @@
 Within a **lane** of a reader's deliveries from a partition (``deliveries.py``), offsets must rise without gaps or
 repetitions.
 
-**Sequences** of rows are of three kinds (a producer's log records by offset, in which sequence numbers must rise; a
-reader's lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must
-not fall).
+**Sequences** of rows are of three kinds (a producer's log records by offset, in which sequence numbers must rise and
+leader epochs must not fall; a reader's lanes by time, in which offsets must rise; a producer's acknowledgements by
+offset, in which leader epochs must not fall).
 
 Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a sequence with a
 late row, only the first row of a value can break the rule ``order``; further deliveries of an offset break
 ``duplicate``. Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the
 leader changes, because a new leader learns the high watermark late, so high watermarks are compared only between two
 responses of the same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the
-records (``Partition.readRecords``), so a record is ``beyond`` only if its offset is above every high watermark that the
-reader received since the assignment, and the reader kept the partition for another second. Only acknowledgements of
-first attempts are examined, because a later attempt may be acknowledged for a record that an earlier attempt wrote.
+records (``Partition.readRecords``), and the next response has the watermark up to which it has read at least. So a
+record is ``beyond`` only if its offset is not below any high watermark that the reader received from the assignment to
+one second after the delivery, or with the next delivery if that comes later; without a delivery a second later nothing
+is said. Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record
+that an earlier attempt wrote.
 
 The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
 selected sequences are examined row by row. Acknowledgements need no sorting, because all acknowledged offsets of a
@@ -42,7 +44,7 @@ PRINTS = "print bigint"
 def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
     """Return hashes (``PRINTS``) of the sequences that may have a broken row, including all with ``corrupt`` rows."""
     acks = F.col("side") == "acks"
-    # lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks
+    # lanes in which a value, epoch or high watermark falls, or a value lies beyond the high watermark of its response
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
     marks = ("epoch", "high_watermark", "broker_id", "own")
     numbers = rows.where(~acks).select("print", "at", "value", *marks, corrupt.alias("corrupt"))
@@ -51,15 +53,13 @@ def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
     paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})
     lower = own & (F.col("broker_id") == F.col("broker_id_before")) & (mark < F.col("high_watermark_before"))
     back = (value <= F.col("value_before")) | (F.col("epoch") < F.col("epoch_before")) | lower | F.col("corrupt")
-    of_lanes = paired.groupBy("print").agg(
-        F.count(F.when(back, True)).alias("back"), F.max(F.when(own, value)).alias("last"), F.max(mark).alias("top")
-    )
+    of_lanes = paired.where(back | (own & (value >= mark))).select("print").distinct()
     # acknowledgements with an offset that is not above all offsets of the previous leader epoch
     epochs = rows.where(acks).groupBy("print", "epoch")
     ranges = epochs.agg(F.min("value").alias("first"), F.max("value").alias("last"))
     last_before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
     mixed = ranges.withColumn("before", last_before).where("first <= before").select("print").distinct()
-    return of_lanes.where("back > 0 or last >= top").select("print").unionByName(mixed)
+    return of_lanes.unionByName(mixed)
 
 
 _SEQUENCE = ("run", "side", *LANE)
@@ -101,6 +101,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
     logged = with_ids.join(beside(producers), ["run", "producer_id"]).select(
         *("run", F.lit("log").alias("side"), "client", "topic", "partition", lane),
         *(F.col("seq").alias("value"), F.col("offset").alias("at"), "error", "producer_id", "seq", "offset"),
+        F.col("leader_epoch").alias("epoch"),
     )
     # deliveries: the value is the offset, ``at`` the time
     marks = ("epoch", "high_watermark", "broker_id", "own", "error")
@@ -126,9 +127,10 @@ def _flagged(rows: DataFrame) -> DataFrame:
     highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
     late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest, F.lit(False))
     before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(order)
-    whole = {"dirty": F.max("late"), "top": F.max("high_watermark"), "until": F.max("at")}
-    flagged = rows.withColumns({"late": late, "before": before})
-    return flagged.withColumns({name: column.over(lane) for name, column in whole.items()})
+    soon = lane.orderBy("at").rangeBetween(Window.unboundedPreceding, SECOND_US)
+    top = F.greatest(F.max("high_watermark").over(soon), F.lead("high_watermark").over(order))
+    flagged = rows.withColumns({"late": late, "before": before, "top": top})
+    return flagged.withColumns({"dirty": F.max("late").over(lane), "until": F.max("at").over(lane)})
 
 
 def _with_attempts(rows: DataFrame, read: Tables) -> DataFrame:
@@ -160,7 +162,7 @@ def _examined(rows: DataFrame) -> DataFrame:
     same = (F.col("broker_id") == F.col("before.broker_id")) & (F.col("before.epoch") == F.col("newest"))
     lower = F.col("own") & same & (mark < F.col("before.high_watermark"))
     backward = F.coalesce(older, F.lit(False)) | F.coalesce(lower, F.lit(False))
-    beyond = F.col("own") & (value >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
+    beyond = F.col("own") & (value >= mark) & (value >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
     broken = {_BACKWARD: backward, _BEYOND: beyond, _CORRUPT: _corrupt()}
     rules = F.array(F.lit(_ALL), *[F.when(is_broken, F.lit(rule)) for rule, is_broken in broken.items()])
     exact = F.col("dirty") | (F.col("rule") != _ALL)
@@ -193,7 +195,7 @@ def _facts() -> list[Fact]:
     side = F.when(F.col("side") == "read", F.lit("consume")).otherwise(F.lit("produce"))
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
     is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
-    exact = F.col("point").isNotNull()
+    exact, of_log = F.col("point").isNotNull(), F.col("side") == "log"
     at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied")})
     ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
     return [
@@ -201,7 +203,8 @@ def _facts() -> list[Fact]:
         Fact("duplicate", side, client, read, F.when(exact, n - 1), at),
         Fact("collision", "consume", reader, ordered, 0),
         Fact("skipped", side, client, read, 0),
-        Fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),
+        Fact(_BACKWARD, side, client, F.when(is_all & ~of_log, F.col("epochs")), 0),
+        Fact(_BACKWARD, side, client, F.when((F.col("rule") == _BACKWARD) & of_log, n), 0),
         Fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
         *[Fact(rule, side, client, None, F.when(F.col("rule") == rule, n), at) for rule in (_BACKWARD, _BEYOND)],
         Fact(_CORRUPT, "consume", reader, None, F.when(F.col("rule") == _CORRUPT, n)),

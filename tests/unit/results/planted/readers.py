@@ -26,6 +26,14 @@ def beyond_the_high_watermark(run: Run) -> None:
     _with_high_watermark(run, run.get("consume", run.at("consume", 0, 300, "baseline"))["offset"])
 
 
+@defect("the same for six seconds in the middle of the run", fails=("integrity/beyond",))
+def beyond_the_high_watermark_for_a_while(run: Run) -> None:
+    rows, first = run.frames["consume"], run.get("consume", run.at("consume", 0, 300, "baseline"))
+    at_us = rows["done_us"] - first["done_us"]
+    held = (rows["arm"] == "baseline") & (rows["partition"] == 0) & at_us.between(0, 6 * S)
+    run.set("consume", rows.index[held], high_watermark=first["offset"])
+
+
 @defect("a high watermark that was noted just before the records were read: permitted")
 def read_after_the_high_watermark(run: Run) -> None:
     index = run.at("consume", 0, 300, "baseline")
