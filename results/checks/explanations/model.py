@@ -6,7 +6,8 @@ limit, so an unknown value of the anomaly (null) matches no limit on it. One exc
 within every limit, because many clients don't report it and the offset and the time decide then.
 
 An explanation that is not ``certain`` names what is missing in the evidence: an anomaly that only such explanations
-match is INCONCLUSIVE.
+match is INCONCLUSIVE. So is the loss of a record whose producer did not tell its offset, if a cause explains losses at
+some offsets of the partition at that time (``unplaced``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,7 +69,8 @@ class Explanation:
     The anomaly's interval must overlap ``from_us`` to ``until_us``, or lie within them if ``throughout`` is True, and
     last at least ``lasting_us``. Its offset must be at least ``from_offset`` and below ``until_offset``, its leader
     epoch below ``epoch``, its number of attempts at least ``attempts``. A ``truncation`` explains only an anomaly at an
-    occupied offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file that witnesses it.
+    occupied offset, an ``unplaced`` explanation only one without an offset. ``cause`` is a phrase for a sentence,
+    ``evidence`` names the file that witnesses it.
     """
 
     rule: str
@@ -90,6 +92,7 @@ class Explanation:
     group: str | None = None
     throughout: bool = False
     truncation: bool = False
+    unplaced: bool = False
     certain: bool = True
 
     def explains(self, anomaly: Anomaly) -> bool:
@@ -117,6 +120,7 @@ class Explanation:
             and all(limit is None or (value is not None and value <= limit) for limit, value in at_most)
             and all(limit is None or (value is not None and value < limit) for limit, value in below)
             and (anomaly.occupied is True or not self.truncation)
+            and (anomaly.offset is None or not self.unplaced)
             and (self.lasting_us is None or (lasted is not None and lasted >= self.lasting_us))
         )
 
@@ -134,6 +138,7 @@ _LIMITS = (
     ("group", "string"),
     ("throughout", "boolean"),
     ("truncation", "boolean"),
+    ("unplaced", "boolean"),
 )
 _MATCHES = """
     (x.client is null or x.client = client)
@@ -147,6 +152,7 @@ _MATCHES = """
     and (x.epoch is null or coalesce(at.epoch, -1) < x.epoch)
     and (x.attempts is null or coalesce(at.attempts >= x.attempts, false))
     and (not x.truncation or coalesce(at.occupied, false))
+    and (not x.unplaced or at.offset is null)
 """
 _PLACE = "concat_ws('/', at.topic, at.partition)"
 _FIRST = "try_element_at(filter(coalesce(try_element_at(by_place, {place}), array()), x -> " + _MATCHES + "), 1).number"
@@ -223,6 +229,12 @@ def first_match(explanations: Sequence[Explanation], rule: str, side: str, anoma
 def in_order(explanations: Iterable[Explanation]) -> tuple[Explanation, ...]:
     """Return the explanations with the certain ones first, and otherwise in the given order."""
     return tuple(sorted(explanations, key=lambda one: not one.certain))
+
+
+def unplaced(explanation: Explanation) -> Explanation:
+    """Return what a cause that limits offsets leaves open about anomalies whose offset is unknown."""
+    anywhere = replace(explanation, from_offset=None, until_offset=None, truncation=False)
+    return replace(anywhere, evidence="the offset of an acknowledgement is missing", unplaced=True, certain=False)
 
 
 def counted(explanation: Explanation, n: int) -> Explained:

@@ -48,6 +48,12 @@ def _overwritten(run: Run, seq: int, offset: int) -> None:
     _nowhere(run, seq)
 
 
+def _without_offset(run: Run, seq: int) -> None:
+    """Lose a record whose producer did not tell the offset."""
+    run.set("produce", run.at("produce", 0, seq), offset=None)
+    _nowhere(run, seq)
+
+
 @defect("200 records acknowledged with acks=1 and lost, and no leader changed", fails=("integrity/lost",), base=led_run)
 def lost_without_a_change(run: Run) -> None:
     _lossy(run)
@@ -68,6 +74,25 @@ def lost_by_a_change(run: Run) -> None:
 def lost_below_a_change(run: Run) -> None:
     _lossy(run)
     _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4) - 1)
+
+
+@defect(
+    "a record acknowledged with acks=1 without its offset, and lost before a change of leader",
+    unsure=("integrity/lost",),
+    says="the offset of an acknowledgement is missing",
+    base=led_run,
+)
+def lost_without_an_offset(run: Run) -> None:
+    _lossy(run)
+    _without_offset(run, _last_before(run, 26 * S))
+
+
+@defect("the same long after that leader was elected", fails=("integrity/lost",), base=led_run)
+def lost_without_an_offset_after_a_change(run: Run) -> None:
+    _lossy(run)
+    seq = _last_before(run, 49 * S)
+    run.set("produce", run.at("produce", 0, seq), leader_epoch=None)
+    _without_offset(run, seq)
 
 
 @defect("the same, and the log has a gap at its offset", fails=("integrity/lost",), base=led_run)
