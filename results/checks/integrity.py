@@ -21,7 +21,7 @@ What was not observed is not passed. Who should have observed it decides how tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -118,7 +118,7 @@ def _results(evidence: Evidence, facts: Facts, rule: str | None = None) -> Itera
     for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)]):
         yield from _of_subject(evidence, facts, "commit", client, causes, rules)
     if "replica" in rules:
-        yield from _of_replicas(facts)
+        yield from _of_replicas(evidence, facts)
 
 
 def _of_subject(
@@ -243,24 +243,41 @@ def _events(evidence: Evidence, client: Client) -> list[Event]:
     return [event for event in evidence.events if client.wrote(event)]
 
 
-def _of_replicas(facts: Facts) -> Iterator[Result]:
-    """Yield one result for the replicas of all partitions; the result is partial if a replica could not be read."""
+def _of_replicas(evidence: Evidence, facts: Facts) -> Iterator[Result]:
+    """Yield one result for the replicas of all partitions; the result is partial if a replica was not read."""
     replicas = [finding for finding in facts.findings.values() if finding.side == REPLICA_SIDE]
     unread = [finding for finding in replicas if finding.rule == "unread"]
     differing = [finding for finding in replicas if finding.rule == RULES["replica"].findings["replicas"]]
+    absent = _without_rows(evidence, [finding.client for finding in unread]) if unread else []
     missing = sum(finding.broken for finding in unread)
     if differing or missing:
         examined = sum(finding.examined for finding in differing)
         broken = sum(finding.broken for finding in differing)
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
+        notes += [f"replicas/ has no row of a replica of {_some(absent)}"] if absent else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
-        yield Result("replica", "replicas", None, combined, note, _UNREAD if missing else "")
+        yield Result("replica", "replicas", None, combined, note, _UNREAD if missing or absent else "")
+
+
+def _without_rows(evidence: Evidence, replicas: Iterable[str]) -> list[str]:
+    """Return the partitions of the plan of which fewer replicas (``orders/4 on k2``) have rows than there are."""
+    rows = Counter(replica.rpartition(" on ")[0] for replica in replicas)
+    return [
+        place
+        for topic in evidence.timeline.get("topics", ())
+        for place in (f"{topic['name']}/{number}" for number in range(topic.get("partitions") or 0))
+        if rows[place] < (topic.get("replication") or 0)
+    ]
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
-    names = sorted(finding.client for finding in findings if finding.broken)
-    return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
+    return _some([finding.client for finding in findings if finding.broken])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_MAX
+    return ", ".join(sorted(names)[:_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check(evidence: Evidence, result: Result) -> Check:

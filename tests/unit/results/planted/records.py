@@ -153,6 +153,17 @@ def acknowledged_by_an_old_leader(run: Run) -> None:
     run.set("produce", run.at("produce", 0, 1450), leader_epoch=1)
 
 
+@defect("a record of the log with an older leader epoch than the record before it", fails=("integrity/backward",))
+def written_in_an_old_epoch(run: Run) -> None:
+    run.set("log", run.at("log", 0, 1450), leader_epoch=1)
+
+
+@defect("records of the log from some offset on with a newer leader epoch: no alarm")
+def written_in_a_new_epoch(run: Run) -> None:
+    for seq in range(1450, 1500):
+        run.set("log", run.at("log", 0, seq), leader_epoch=9)
+
+
 @defect("a batch retried twice without back-off in one leader epoch", fails=("integrity/immediate",))
 def two_immediate_retries(run: Run) -> None:
     line = {"event": "batch_retried", "arm": "patient", "workload": "orders", "worker": "orders-patient-produce"}
@@ -182,6 +193,14 @@ def single_replicas(run: Run) -> None:
     _replicas(run)
     rows = run.frames["replicas"]
     run.drop("replicas", rows.index[rows["broker_id"] > 1])
+    run.documents["timeline"]["topics"][0]["replication"] = 1
+
+
+@defect("a replica without a row", unsure=("integrity/replica",), says="has no row of a replica of orders/5")
+def replica_without_rows(run: Run) -> None:
+    _replicas(run)
+    rows = run.frames["replicas"]
+    run.drop("replicas", rows.index[(rows["partition"] == 5) & (rows["broker_id"] == 3)])
 
 
 @defect("a replica that differs after the heal", fails=("integrity/replica",), says="orders/5 on k3")
