@@ -318,14 +318,17 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
     columns = {"member": F.coalesce("member", F.lit("")), "record": record()}
     lanes = _placed(delivered.withColumns(columns), *_LANE, "at")
     compared = _side_by_side(logged, lanes, beside(_suspects(logged, lanes)))
-    # deliveries that differ from the log's record at their offset, and log records that share an offset
+    # deliveries that differ from the log's record at their offset, and log records that share an offset; Spark may
+    # evaluate an element before the condition that there is one
     differing = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
     differing = F.coalesce(differing, F.array_except("had", "log"))
-    apart = compared.where((F.size("log") > 0) & (F.size(differing) > 0)).withColumn("record", differing[0])
+    apart = compared.where((F.size("log") > 0) & (F.size(differing) > 0)).withColumn(
+        "record", F.get(differing, F.lit(0))
+    )
     # records that a reader passed over, without those that count as lost
     within = (F.col("offset") > F.col("first")) & (F.col("offset") < F.col("last"))
     passed = F.col("logged") & F.col("passed") & (F.col("client") != LOG_READER)
-    rows = compared.where(passed & within).withColumn("record", F.col("log")[0])
+    rows = compared.where(passed & within).withColumn("record", F.get("log", F.lit(0)))
     lost = _with_readers(ledger, dims).where(_deliverable() & (F.col("deliveries") == 0))
     lost = lost.select("run", F.col("reader").alias("client"), "producer_id", "seq")
     named = rows.withColumns({"producer_id": F.col("record.producer_id"), "seq": F.col("record.seq")})
