@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.measure.facts import Facts
-from aftershock.results.spark.conf import BRIEF_ROWS_MAX, Load
+from aftershock.results.spark.conf import ROWS_MAX, Load
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made, clean_run
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from aftershock.results.spark.session import session  # noqa: PLC0415 - tests without Spark should not load it
 
-    load = Load(rows=BRIEF_ROWS_MAX + 1)  # tests judge many runs at once
+    load = Load(rows=ROWS_MAX + 1)  # tests judge many runs at once
     with session(tmp_path_factory.mktemp("spark") / "spark.log", load=load) as started:
         yield started
 

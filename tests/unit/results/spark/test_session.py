@@ -46,7 +46,7 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     assert "TieredStopAtLevel" not in day["spark.driver.extraJavaOptions"]
     assert ["ParallelGC" in flag for flag in flags] == [False, False, True, True]
     assert all(flag.endswith(" -Dx=1") for flag in flags)
-    assert [one["spark.driver.memory"] for one in told] == ["480m", "1g", "2g", "2g"]
+    assert [one["spark.driver.memory"] for one in told] == ["480m", "2g", "2g", "2g"]
     assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
     assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
     assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
