@@ -242,6 +242,11 @@ class Anatomy:
         workload = next(row for row in self.timeline["workloads"] if row["name"] == client.workload)
         return (workload["arms"][client.arm] or {}).get("client") == "reference"
 
+    def newest_epoch(self, lane: Lane) -> int:
+        """Return the newest leader epoch of a lane's partition that a client reported."""
+        rows = self.outcomes
+        return int(rows[(rows["topic"] == lane.topic) & (rows["partition"] == lane.partition)]["leader_epoch"].max())
+
     def position_unknown(self, lane: Lane) -> bool:
         """True if the reader stopped before the end of its topics, so that its last records are not due."""
         return any(event.get("event") == "drain_incomplete" and lane.client.wrote(event) for event in self.events)

@@ -79,11 +79,14 @@ def assignments_removed(run: Anatomy, draft: Draft, dice: Random) -> Plant | Non
 @kind("documents", "a member gave partitions up to another member, and no event says so")
 def revocations_removed(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
     """Remove the ends of a tenure after which another member owned the partition."""
+    ends = ("revoked", "lost", "partitions_lost")
+    told = {(event.get("worker"), event["t_us"]) for event in run.events if event["event"] in ends}
     pairs = [
         one
         for one in run.tenures
         for two in run.tenures
         if one.ended
+        and (one.worker, one.end_us) in told
         and (one.arm, one.workload, one.topic, one.partition) == (two.arm, two.workload, two.topic, two.partition)
         and one.worker != two.worker
         and one.end_us <= two.start_us < run.load_end_us - 5 * S
@@ -93,7 +96,6 @@ def revocations_removed(run: Anatomy, draft: Draft, dice: Random) -> Plant | Non
         return None
     tenure = dice.choice(pairs)
     events = draft.document("events.jsonl")
-    ends = ("revoked", "lost", "partitions_lost")
     gone = [
         event
         for event in events

@@ -154,7 +154,11 @@ def epoch_of_the_log_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plan
 
 @kind("order", "a high watermark goes back within one leader epoch")
 def high_watermark_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
-    """Lower the high watermark of one delivery, which stays above the delivered offset. Followers are never read."""
+    """Lower the high watermark of one delivery, which stays above the delivered offset. Followers are never read.
+
+    The record is of the partition's newest epoch: a record of an older one may come from a later leader, which learns
+    the high watermark late.
+    """
     if "replica.selector.class" in str(run.timeline["cluster"]):
         return None
     for lane in run.some_lanes(dice):
@@ -163,7 +167,8 @@ def high_watermark_goes_back(run: Anatomy, draft: Draft, dice: Random) -> Plant 
         if unknown or not run.own_watermarks(lane.client):
             continue
         mark = rows["high_watermark"].shift(1)
-        number = _place(run, lane, dice, mark.ge(rows["offset"] + 2) & rows["leader_epoch"].diff().eq(0))
+        newest = rows["leader_epoch"].eq(run.newest_epoch(lane)) & rows["leader_epoch"].diff().eq(0)
+        number = _place(run, lane, dice, mark.ge(rows["offset"] + 2) & newest)
         if number is None:
             continue
         row = rows.index[number]
