@@ -34,7 +34,8 @@ LONG_WAIT_MS = 2_000
 class _Overlap:
     """Part of a stall that lies within a stretch of time in which progress was possible and therefore required.
 
-    ``span`` is the span with the most patience of those in the stretch that the stall meets.
+    ``span`` is the span with the most patience of those that the part meets. A stall that goes on when the patience
+    falls, such as after the heal of a delay, has a part from then on, too; ``kept_us`` is what it may last at least.
     """
 
     stall: Stall
@@ -42,6 +43,11 @@ class _Overlap:
     start_us: int
     end_us: int
     left_out: tuple[Interval, ...] = ()
+    kept_us: int = 0
+
+    @property
+    def allowed_us(self) -> int:
+        return max(self.span.patience_us, self.kept_us)
 
     @property
     def within_us(self) -> int:
@@ -49,7 +55,7 @@ class _Overlap:
 
     @property
     def over_us(self) -> int:
-        return self.within_us - self.span.patience_us
+        return self.within_us - self.allowed_us
 
 
 def obligation_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
@@ -136,7 +142,7 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
         arm=client.arm,
         status=status,
         observed=worst.within_us / 1e6 if worst else None,
-        threshold=(worst.span.patience_us if worst else PATIENCE_US) / 1e6,
+        threshold=(worst.allowed_us if worst else PATIENCE_US) / 1e6,
         unit="s",
         n=n,
         minimum=0 if broken else 1,
@@ -158,9 +164,14 @@ def _overlaps(lane: Lane, stall: Stall, left_out: tuple[Interval, ...] = ()) -> 
     for stretch in stretches(lane.of(stall.partition, stall.topic), waiting=waiting):
         start_us, end_us = max(stall.start_us, stretch[0].start_us), min(stall.end_us, stretch[-1].end_us)
         met = [span for span in stretch if span.start_us < end_us and start_us < span.end_us]
-        if start_us < end_us and met:
-            most = max(met, key=lambda span: span.patience_us)
-            overlap = _Overlap(stall, most, start_us, end_us, left_out)
+        if start_us >= end_us:
+            continue
+        for first, span in enumerate(met):
+            if first and span.patience_us >= met[first - 1].patience_us:
+                continue
+            most = max(met[first:], key=lambda span: span.patience_us)
+            kept_us = max((before.kept_us for before in met[:first]), default=0)
+            overlap = _Overlap(stall, most, max(start_us, span.start_us), end_us, left_out, kept_us)
             if overlap.within_us > 0:
                 yield overlap
 
@@ -180,7 +191,7 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
             given_up = f"; that excuses waiting, and here no record waited for more than {waited_s:.1f} s"
         where = "the client as a whole" if stall.partition is None else f"{topic}/{stall.partition}"
         lasted_s, start_s, end_s, allowed_s = (
-            us / 1e6 for us in (worst.within_us, stall.start_us, stall.end_us, span.patience_us)
+            us / 1e6 for us in (worst.within_us, stall.start_us, stall.end_us, worst.allowed_us)
         )
         texts.append(
             f"the longest stall within that time, of {where}, lasted {lasted_s:.1f} s "

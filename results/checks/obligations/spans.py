@@ -36,7 +36,9 @@ SyncGroup, OffsetFetch, ListOffsets and Fetch are eight, and one of them may hav
 class Span:
     """Span of time in which progress is ``required`` or not; ``patience_us`` is the longest permitted stall.
 
-    A span that lies in the grace after a change has the terms of the ``grace``.
+    A span that lies in the grace after a change has the terms of the ``grace``. ``kept_us`` is what a stall that begins
+    in the span may last after its end: a delay does not delay what is sent after its heal, but a client waits for a
+    lost request after the heal, too.
     """
 
     start_us: int
@@ -45,6 +47,7 @@ class Span:
     patience_us: int
     why: str
     grace: Grace = ()
+    kept_us: int = 0
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
@@ -118,10 +121,12 @@ def _span(
         terms = " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in last.grace)
         why = f"{last.event}: a grace of {(last.settled_us - last.at_us) / 1e6:g} s = {terms}"
         return Span(start_us, end_us, required=False, patience_us=PATIENCE_US, why=why, grace=last.grace)
-    patience_us = PATIENCE_US + sum(_slower_us(harm, post, seats, scene, start_us) for harm in live)
+    slower_us = {harm: _slower_us(harm, post, seats, scene, start_us) for harm in live}
+    patience_us = PATIENCE_US + sum(slower_us.values())
+    delayed_us = sum(us for harm, us in slower_us.items() if harm.impact == "moments")
     during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
     why = f"the client can reach every possible partition leader{during}"
-    return Span(start_us, end_us, required=True, patience_us=patience_us, why=why)
+    return Span(start_us, end_us, required=True, patience_us=patience_us, why=why, kept_us=patience_us - delayed_us)
 
 
 def _slower_us(harm: Harm, post: Post, seats: Sequence[Seat], scene: Scene, at_us: int) -> int:

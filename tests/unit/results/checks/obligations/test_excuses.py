@@ -41,6 +41,8 @@ def tampered(start_s: float, end_s: float, **rule: object) -> Fault:
         # a delay loses no request
         (lasting("late", 16, 24, links=ALL_LINKS, delay_ms=100), (24, 44)),
         (lasting("late", 16, 24, links=ALL_LINKS, delay_ms=100), (16, 24)),
+        # a delay ends with the last answer that was on its way at the heal
+        (lasting("late", 16, 24, links=ALL_LINKS, delay_ms=1_000), (23, 30.5)),
         # a closed connection costs no request time-out
         (lasting("refuse", 16, 24, links=ALL_LINKS), (24, 44)),
         (lasting("kill", 26, 34, brokers=(3,)), (26, 60)),
@@ -70,6 +72,7 @@ def test_a_stall_that_its_fault_does_not_explain_fails(fault: Fault, stall: tupl
     ("fault", "stall"),
     [
         (lasting("late", 16, 24, links=ALL_LINKS, delay_ms=1_000), (16, 30)),
+        (lasting("late", 16, 24, links=ALL_LINKS, delay_ms=1_000), (23, 29.5)),
         (lasting("refuse", 16, 24, links=ALL_LINKS), (16, 38)),
         (lasting("kill", 26, 34, brokers=(3,)), (26, 39)),
         # an attempt to connect that began while the address disappeared
