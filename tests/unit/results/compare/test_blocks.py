@@ -39,6 +39,8 @@ def blocked(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         at, name = FIRST_S + EACH_S * (block - 1), f"slow-{block}"
         phases.append({"name": "fault", "fault": name, "entry": "slow", **_window(block, at, at + FAULT_S)})
         phases.append({"name": "recovery", "fault": None, **_window(block, at + FAULT_S, at + EACH_S)})
+        for state, at_s in (("intended", at), ("healed", at + FAULT_S)):
+            other.journal.append(made.journal[0] | {"fault": name, "state": state, "t_us": at_s * S})
     other.phases = phases
     step = {**made.timeline["steps"][0], "entry": "slow"}
     other.timeline["steps"] = [{**step, "id": f"slow-{block}", "block": block} for block in range(1, BLOCKS + 1)]

@@ -111,6 +111,8 @@ def hours(run: Made) -> None:
         row |= {name: row[name] + later_us for name in ("intended_us", "sent_us", "done_us") if row.get(name)}
     for phase in run.phases:
         phase |= {name: 500 * phase[name] for name in ("start_us", "end_us")}
+    run.run["marks"] = {name: 500 * at_us for name, at_us in run.run["marks"].items()}
+    run.journal = [line | {"t_us": 500 * line["t_us"]} for line in run.journal]
 
 
 def _cut_short(home: Path) -> Evidence:
