@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from zipfile import ZipFile
 
+from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.session import session
 from aftershock.tests.readings.compare import Comparison, compare
 
@@ -43,8 +44,10 @@ def unpacked(paths: Iterable[Path], scratch: Path) -> dict[str, Path]:
 def comparisons(homes: Mapping[str, Path], log: Path) -> Iterator[Comparison]:
     names = list(homes)
     for first in range(0, len(names), BATCH):
-        with session(log) as spark:
-            yield from compare(spark, {name: homes[name] for name in names[first : first + BATCH]})
+        some = {name: homes[name] for name in names[first : first + BATCH]}
+        with session(log, load=load_of(part for home in some.values() for part in home.glob("*/*.parquet"))) as spark:
+            yield from compare(spark, some)
+        sys.stderr.write(f"compared: {', '.join(some)}\n")
 
 
 def table(found: Sequence[Comparison]) -> list[str]:
