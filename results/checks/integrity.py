@@ -261,13 +261,16 @@ def _of_replicas(evidence: Evidence, facts: Facts) -> Iterator[Result]:
 
 
 def _without_rows(evidence: Evidence, replicas: Iterable[str]) -> list[str]:
-    """Return the partitions of the plan of which fewer replicas (``orders/4 on k2``) have rows than there are."""
+    """Return the partitions of which some replicas (``orders/4 on k2``) have rows, but fewer than there are.
+
+    A partition without a record has none.
+    """
     rows = Counter(replica.rpartition(" on ")[0] for replica in replicas)
     return [
         place
         for topic in evidence.timeline.get("topics", ())
         for place in (f"{topic['name']}/{number}" for number in range(topic.get("partitions") or 0))
-        if rows[place] < (topic.get("replication") or 0)
+        if 0 < rows[place] < (topic.get("replication") or 0)
     ]
 
 
