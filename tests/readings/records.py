@@ -55,6 +55,17 @@ SUBJECTS = {
     "epoch": "topic || '/' || partition || ' ' || leader_epoch",
     None: "''",
 }
+TOPICS_OF = {"consume": "subscriptions", "produce": "producers"}
+
+
+def expected(asked: Asked) -> str:
+    """Return a query of the subjects ``who subject`` that count without a record, too."""
+    places = "select who, topic || '/' || partition as subject from {} join partitions using (topic)"
+    producers = "select who, cast(producer_id as varchar) as subject from producers"
+    nobody = "select null as who, null as subject where false"
+    if asked.by == "partition" and asked.op in TOPICS_OF:
+        return places.format(TOPICS_OF[asked.op])
+    return producers if (asked.by, asked.op) == ("producer", "produce") else nobody
 
 
 def prepare(run: Run) -> None:
@@ -66,13 +77,18 @@ def figures(run: Run, asked: Asked) -> Figures:
     metric = asked.metric if asked.kind in ("latency", "service") else f"{asked.op}.latency"
     subject = SUBJECTS[asked.by]
     rows = run.rows(f"""
-        select who, {subject} as subject, list(us order by us nulls last)
-        from samples join spans on intended_us >= start_us and intended_us < end_us
-        where metric = '{metric}' and window_name = '{asked.window}' and {subject} is not null
-        group by all order by all""")
+        with valued as (
+            select who, cast({subject} as varchar) as subject, list(us order by us nulls last) as values
+            from samples join spans on intended_us >= start_us and intended_us < end_us
+            where metric = '{metric}' and window_name = '{asked.window}' and {subject} is not null group by all
+        )
+        select who, subject, values from valued
+        union all select who, subject, [] from ({expected(asked)}) anti join valued using (who, subject)
+        order by all""")
     found: dict[str, list[Figure]] = {}
     for who, _, values in rows:
-        found.setdefault(who, []).append(Figure(value_of(asked, values), len(values)))
+        value = value_of(asked, values) if values else None
+        found.setdefault(who, []).append(Figure(value, len(values)))
     return found
 
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from aftershock.tests.readings.figure import Asked, Figure, Figures
-from aftershock.tests.readings.records import SUBJECTS
+from aftershock.tests.readings.records import SUBJECTS, expected
 from aftershock.tests.readings.run import Run
 
 # ruff: noqa: S608 - queries are built from names of this module
@@ -58,14 +58,16 @@ def prepare(run: Run) -> None:
 
 def gaps(run: Run, asked: Asked) -> Figures:
     op, subject = asked.op, SUBJECTS[asked.by]
-    subjects = f"select distinct who, {subject} as subject from outcomes where op = '{op}' and {subject} is not null"
-    if asked.by == "partition":
-        subjects += f" union select who, topic || '/' || partition from {_TOPICS[op]} join partitions using (topic)"
-    if asked.by == "producer" and op == "produce":
-        subjects += " union select who, producer_id from producers"
+    subject = f"cast({subject} as varchar)"
     rows = run.rows(f"""
-        with subjects as ({subjects}),
-        span as (select start_us, end_us from spans where window_name = '{asked.window}'),
+        with subjects as (
+            select distinct who, {subject} as subject from outcomes where op = '{op}' and {subject} is not null
+            union {expected(asked)}
+        ), due as (
+            select who, {subject} as subject, count(*) as due
+            from samples join spans on intended_us >= start_us and intended_us < end_us
+            where metric = '{op}.latency' and window_name = '{asked.window}' and {subject} is not null group by all
+        ), span as (select start_us, end_us from spans where window_name = '{asked.window}'),
         moments as (
             select who, subject, start_us, unnest([start_us, end_us]) as t_us, false as is_success from subjects, span
             union all
@@ -75,15 +77,14 @@ def gaps(run: Run, asked: Asked) -> Figures:
             select who, subject, is_success,
                    t_us - lag(t_us) over (partition by who, subject, start_us order by t_us) as us from moments
         )
-        select who, subject, count(*) filter (is_success), max(us) from steps group by all""")
+        select who, subject, count(*) filter (is_success), max(us), max(due)
+        from steps left join due using (who, subject) group by all""")
     found: dict[str, list[Figure]] = {}
-    for who, _, n, us in rows:
-        # without any success, n is the number of records that were due
-        found.setdefault(who, []).append(Figure(Fraction(max(us, GAP_US_MIN)), n or None))
+    for who, _, n, us, due in rows:
+        # a subject without any success stood still, if anything was due
+        figure = Figure(Fraction(max(us, GAP_US_MIN)), n or None) if n or due else Figure(None, 0)
+        found.setdefault(who, []).append(figure)
     return found
-
-
-_TOPICS = {"consume": "subscriptions", "produce": "producers"}
 
 
 def unavailable(run: Run, asked: Asked) -> Figures:
