@@ -9,7 +9,8 @@ import pytest
 from aftershock.results.checks.rules import RULES
 from aftershock.results.slo import METRICS, Count, Measure, Recovery, SloSyntaxError, parse
 
-PAGE = (Path(__file__).parents[4] / "docs" / "SLO.md").read_text(encoding="utf-8")
+_WHOLE = (Path(__file__).parents[4] / "docs" / "SLO.md").read_text(encoding="utf-8")
+PAGE = re.sub("<!-- second readings: begin.*second readings: end", "", _WHOLE, flags=re.DOTALL)
 _ROW = re.compile(r"^\| `([^`]+)` \|(.*)\|$", re.MULTILINE)
 _ERROR = re.compile(r"^((?:produce|consume)\..+?)  +(\d+): (.+)$", re.MULTILINE)
 
