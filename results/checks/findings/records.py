@@ -322,9 +322,8 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
     # evaluate an element before the condition that there is one
     differing = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
     differing = F.coalesce(differing, F.array_except("had", "log"))
-    apart = compared.where((F.size("log") > 0) & (F.size(differing) > 0)).withColumn(
-        "record", F.get(differing, F.lit(0))
-    )
+    differs = (F.size("log") > 0) & (F.size(differing) > 0)
+    apart = compared.where(differs).withColumn("record", F.get(differing, F.lit(0)))
     # records that a reader passed over, without those that count as lost
     within = (F.col("offset") > F.col("first")) & (F.col("offset") < F.col("last"))
     passed = F.col("logged") & F.col("passed") & (F.col("client") != LOG_READER)
