@@ -33,6 +33,13 @@ def _last_before(run: Run, at_us: int, partition: int = 0) -> int:
     return int(own["seq"].max())
 
 
+def _long_after(run: Run) -> int:
+    """Return a record that was acknowledged, without a leader epoch, long after the last election."""
+    seq = _last_before(run, 49 * S)
+    run.set("produce", run.at("produce", 0, seq), leader_epoch=None)
+    return seq
+
+
 def _elected(run: Run, partition: int, epoch: int, **values: object) -> int:
     """Change the line of a leader epoch in leaders.jsonl, and return the offset at which the epoch begins."""
     lines = [json.loads(line) for line in run.files["leaders.jsonl"].splitlines()]
@@ -90,9 +97,7 @@ def lost_without_an_offset(run: Run) -> None:
 @defect("the same long after that leader was elected", fails=("integrity/lost",), base=led_run)
 def lost_without_an_offset_after_a_change(run: Run) -> None:
     _lossy(run)
-    seq = _last_before(run, 49 * S)
-    run.set("produce", run.at("produce", 0, seq), leader_epoch=None)
-    _without_offset(run, seq)
+    _without_offset(run, _long_after(run))
 
 
 @defect("the same, and the log has a gap at its offset", fails=("integrity/lost",), base=led_run)
@@ -105,9 +110,7 @@ def lost_in_a_gap(run: Run) -> None:
 @defect("the same, acknowledged long after that leader was elected", fails=("integrity/lost",), base=led_run)
 def lost_after_a_change(run: Run) -> None:
     _lossy(run)
-    seq = _last_before(run, 49 * S)
-    run.set("produce", run.at("produce", 0, seq), leader_epoch=None)
-    _overwritten(run, seq, _elected(run, 0, 4))
+    _overwritten(run, _long_after(run), _elected(run, 0, 4))
 
 
 @defect("the same in a partition of which no leader had changed then", fails=("integrity/lost",), base=led_run)
