@@ -40,19 +40,21 @@ def run(args: argparse.Namespace) -> int:
     digest = code_digest()
     first = stored["next_seed"] if stored is not None and stored["code"] == digest else 0
     first = args.first if args.first is not None else first
-    started = time.monotonic()
-    unedited, outcomes = campaign(
-        range(first, first + args.plants), args.jobs, args.seconds or args.minutes * 60, args.kind, args.corpus
-    )
-    took_s = time.monotonic() - started
-    result = added(stored, digest, unedited, outcomes)
-    if not args.no_store:
-        write_whole(RESULT, json.dumps(result, indent=1) + "\n")
+    started, judged = time.monotonic(), 0
+    seeds = range(first, first + args.plants)
+    total: Counter[str] = Counter()
+    result = stored
+    for unedited, outcomes in campaign(seeds, args.jobs, args.seconds or args.minutes * 60, args.kind, args.corpus):
+        result = added(result, digest, unedited, outcomes)
+        if not args.no_store:
+            write_whole(RESULT, json.dumps(result, indent=1) + "\n")
+        total.update(each.score.result for each in outcomes)
+        judged += len(outcomes)
+        took_s = time.monotonic() - started
+        print(f"{judged} edits in {took_s:.0f} s, {judged / took_s * 60:.0f} a minute", flush=True)
     sys.stdout.write(block(result))
     for row in result["exceptions"]:
         sys.stdout.write(f"{json.dumps(row)}\n")
-    sys.stdout.write(f"{len(outcomes)} edits in {took_s:.0f} s, {len(outcomes) / took_s * 60:.0f} a minute\n")
-    total = Counter(each.score.result for each in outcomes)
     decided = total["caught"] + total["missed"]
     return int(bool(total["blamed"]) or total["caught"] < RECALL_MIN * decided)
 

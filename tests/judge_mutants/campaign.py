@@ -5,14 +5,17 @@ judged in several processes, each with a Spark session of its own: planning a ba
 one set of queries judges all runs of a batch.
 """
 
+import atexit
 import shutil
 import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -27,7 +30,7 @@ from aftershock.tests.judge_mutants.score import Score, Statuses, score, statuse
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).with_name("corpus.toml")
-BATCH = 90
+BATCH = 240
 """Mutants judged together. Measuring any number of runs takes about 110 s of CPU to plan and compile the queries, and
 each run adds 1 to 2 s in the JVM and nearly 1 s in Python. With 180 mutants the JVM ran out of memory.
 """
@@ -110,42 +113,54 @@ def outcome(each: Mutant, before: Statuses, judgement: Judgement) -> Outcome:
     )
 
 
-def _slice(
-    seeds: range, share: int, jobs: int, until_s: float, only: Sequence[str], path: Path
-) -> tuple[dict[str, Statuses], list[Outcome]]:
-    """Judge every ``jobs``-th batch of the seeds, until a time of ``time.time()``."""
-    outcomes: list[Outcome] = []
-    with tempfile.TemporaryDirectory(prefix="judge-mutants-") as folder:
-        out = Path(folder)
-        runs = corpus(out / "packs", path)
-        with Judge(out / "spark.log", None, lambda _: None) as judge:
-            before: dict[str, Statuses] = {}
-            for first in range(seeds.start + share * BATCH, seeds.stop, jobs * BATCH):
-                if time.time() > until_s:
-                    break
-                batch = range(first, min(first + BATCH, seeds.stop))
-                mutants = [each for seed in batch if (each := mutant(seed, runs, only)) is not None]
-                judgements, found = judge_batch(judge, mutants, {} if before else runs, out / "batch")
-                before |= found
-                outcomes += [
-                    outcome(each, before[each.run], judgement)
-                    for each, judgement in zip(mutants, judgements, strict=True)
-                ]
-                shutil.rmtree(out / "batch")
-                print(f"{len(outcomes)} judged by process {share + 1}", flush=True)
-    return before, outcomes
+class _Process:
+    """What a process of a campaign keeps from batch to batch: the corpus, a Spark session, the unedited runs' statuses."""
+
+    def __init__(self, path: Path) -> None:
+        resources = ExitStack()
+        atexit.register(resources.close)
+        self.out = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="judge-mutants-")))
+        self.runs = corpus(self.out / "packs", path)
+        self.judge = resources.enter_context(Judge(self.out / "spark.log", None, lambda _: None))
+        self.before: dict[str, Statuses] = {}
+
+
+_process: _Process
+
+
+def _begin(path: Path) -> None:
+    global _process  # noqa: PLW0603 - a pool gives its tasks no other place
+    _process = _Process(path)
+
+
+def _judged(seeds: range, only: Sequence[str]) -> tuple[dict[str, Statuses], list[Outcome]]:
+    here = _process
+    mutants = [each for seed in seeds if (each := mutant(seed, here.runs, only)) is not None]
+    judgements, found = judge_batch(here.judge, mutants, {} if here.before else here.runs, here.out / "batch")
+    here.before |= found
+    shutil.rmtree(here.out / "batch")
+    return here.before, [
+        outcome(each, here.before[each.run], judgement) for each, judgement in zip(mutants, judgements, strict=True)
+    ]
 
 
 def campaign(
     seeds: range, jobs: int, seconds: float, only: Sequence[str] = (), path: Path = CORPUS
-) -> tuple[dict[str, Statuses], list[Outcome]]:
-    """Judge seeds in ``jobs`` processes; return the statuses of the unedited runs and the outcomes by seed."""
-    until_s = time.time() + seconds
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        slices = [pool.submit(_slice, seeds, share, jobs, until_s, only, path) for share in range(jobs)]
-        results = [each.result() for each in slices]
-    outcomes = sorted((each for _, part in results for each in part), key=lambda each: each.seed)
-    return results[0][0], outcomes
+) -> Iterator[tuple[dict[str, Statuses], list[Outcome]]]:
+    """Judge seeds in ``jobs`` processes; yield the unedited runs' statuses and the outcomes of each batch when it ends.
+
+    No batch begins after ``seconds``.
+    """
+    until_s = time.monotonic() + seconds
+    batches = iter([seeds[first : first + BATCH] for first in range(0, len(seeds), BATCH)])
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(path,)) as pool:
+        running = {pool.submit(_judged, batch, only) for batch in islice(batches, jobs)}
+        while running:
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            if time.monotonic() < until_s:
+                running |= {pool.submit(_judged, batch, only) for batch in islice(batches, len(ended))}
+            for each in ended:
+                yield each.result()
 
 
 def code_digest() -> str:
