@@ -39,6 +39,7 @@ BEFORE_US = 3_000_000
 # librdkafka counts once a second, its worker reports twice a second and the runner samples once: the sum is the delay
 SAMPLING_US = 3_000_000
 COORDINATED = {"__consumer_offsets", "__share_group_state"}
+_STATES = ("intended", "injected", "healed")
 _NAMES_MAX = 3  # names that fit a line
 
 
@@ -55,11 +56,14 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
     failures = [line for line in lines if line["state"] == "failed"]
     refuting = [report for report in reports if (_confirms(report) if rehearsal else not report.get("ok"))]
     report: Mapping[str, Any] = (refuting or reports or [{}])[-1]
-    proven = bool(reports if rehearsal else any(map(_confirms, reports))) and not refuting and not failures
+    missing = [] if rehearsal else [state for state in _STATES if all(line["state"] != state for line in lines)]
+    proven = bool(reports if rehearsal else any(map(_confirms, reports))) and not (refuting or failures or missing)
     if failures:
         why = f"the fault failed: {failures[-1].get('why') or 'the journal gives no reason'}"
     elif not lines:
         why = "the fault was never injected"
+    elif missing:
+        why = f"journal.jsonl has no line `{missing[0]}` of the fault, which any fault that did not fail has"
     elif not report:
         why = "the fault was injected, but no witness proved that the fault took hold"
     else:

@@ -183,6 +183,12 @@ def failed_witness(run: Run) -> None:
             line["witness"] |= {"observed": "running", "ok": False}
 
 
+@defect("a fault of which the journal has no line `healed`", unsure=WITH_KILL)
+def never_healed(run: Run) -> None:
+    journal = run.documents["journal"]
+    journal[:] = [line for line in journal if (line["fault"], line["state"]) != ("kill-1", "healed")]
+
+
 @defect(
     "a fault that no traffic met",
     unsure=("exposure/latency-1", "slo/produce.latency-p95-fault/latency-1", *WITH_KILL[2:]),
