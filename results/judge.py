@@ -36,7 +36,7 @@ from aftershock.results.checks.suspects import left_out, suspects_of
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
-from aftershock.results.evidence.stored import analysis_document
+from aftershock.results.evidence.stored import AUTHORS_VERDICT, analysis_document
 from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.layers import write_gold, write_silver
 from aftershock.results.measure.measure import measure
@@ -229,6 +229,7 @@ def judge_in(
         write_whole(home / "analysis.json", json.dumps(analysis_document(facts)) + "\n")
         write_gold(home, verdict.checks)
         write_whole(home / "verdict.json", verdict.text())
+        (home / AUTHORS_VERDICT).unlink(missing_ok=True)
         verdict_formats.write(home, verdict)
         verdicts.append(verdict)
     return verdicts

@@ -29,6 +29,9 @@ def sentence(verdict: Verdict) -> str:
     report_only = len(verdict.checks) - len(verdict.gating)
     counts += f"; {report_only} more {'is' if report_only == 1 else 'are'} only reported" if report_only else ""
     altered = " (evidence was changed after the run)" if verdict.trusted else ""
+    altered += (
+        " (as stored by the author of the pack; `aftershock verdict` judges it here)" if verdict.by_author else ""
+    )
     return f"{verdict.status}{altered}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
 
 

@@ -112,6 +112,7 @@ class Verdict:
     """Content of ``verdict.json``. A run in which no check has ``gate`` set proves nothing and is INCONCLUSIVE.
 
     ``trusted`` describes the evidence files that differ from the manifest, and were judged with ``--trust``.
+    ``by_author`` is true of a verdict from a pack, which was not judged here.
     ``provisional`` is set for a run that is not over: its ``state``, the end ``until_us`` of what was judged, and the
     ids of checks that were ``not_judged`` yet.
     """
@@ -123,6 +124,7 @@ class Verdict:
     checks: tuple[Check, ...]
     trusted: tuple[str, ...] = ()
     provisional: Mapping[str, Any] | None = None
+    by_author: bool = False
 
     @property
     def gating(self) -> tuple[Check, ...]:

@@ -5,14 +5,21 @@ A pack is a ZIP file with the evidence that the manifest of the run names, the s
 machine are removed from all documents and from the texts in Parquet files, so the manifest is written again, with the
 digests of the run's own files under ``packed_from``. The same run gives the same bytes.
 
-``unpack`` makes a run directory of a pack, which all commands read like any other run.
+``unpack`` makes a run directory of a pack, which all commands read like any other run. A pack may come from a stranger:
+only regular files with the names that evidence has are unpacked, and sizes, number and compression are limited and
+examined before anything is read (the directory of the ZIP file by its last 22 bytes, APPNOTE.TXT 4.3.16). The verdict
+in a pack is that of its author until the run is judged here.
 """
 
 import io
 import json
 import re
+import shutil
+import stat
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -27,13 +34,14 @@ from aftershock.redaction import anonymise
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.evidence import verify
 from aftershock.results.evidence.files import (
+    DOCUMENT_BYTES_MAX,
     as_object,
     document,
     read_object,
     require_schema_version,
     with_checksums,
 )
-from aftershock.results.evidence.stored import trusted_in
+from aftershock.results.evidence.stored import AUTHORS_VERDICT, trusted_in
 
 SUFFIX = ".pack.zip"
 SCHEMA_VERSION = 1
@@ -41,6 +49,16 @@ _INDEX = "pack.json"
 _JUDGED = ("verdict.json", "analysis.json")
 _OF_THE_MACHINE = ("owner", "command", "plan_file", "toxiproxy")
 """Fields of ``run.json`` that describe the machine only."""
+_OF_ANY_HOST = ("cores", "memory_bytes")
+_OWNER = re.compile(r', "owner": "[^"]*"')  # of a line of the journal: process, user, machine and boot
+_NAMES = {*manifest.DOCUMENTS, *manifest.OPTIONAL_DOCUMENTS, manifest.NAME, *_JUDGED}
+_TABLE_PART = re.compile(rf"(?:{'|'.join(manifest.TABLES)})/[A-Za-z0-9-][\w.~-]{{0,199}}\.parquet")
+_FILES_MAX, _TABLE_BYTES_MAX, _BYTES_MAX = 20_000, 1 << 30, 8 << 30
+_RATIO_MAX, _SMALL_BYTES = 200, 1 << 20
+"""A file over ``_SMALL_BYTES`` that is larger than so many times its compressed size is a bomb: JSON lines of equal
+events shrink 50 times, and Deflate can't shrink anything 1,100 times.
+"""
+_END, _ZIP64 = struct.Struct("<4s6xHL6x"), b"PK\6\7"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a ZIP file; a real time would change the bytes
 _ANONYMOUS = re.compile(r"127\.0\.0\.1|localhost|::1|host-\d+")
 _RUN_ID = re.compile(r"[\w-][\w.-]{0,199}")
@@ -83,17 +101,18 @@ def pack(home: Path, target: Path) -> int:
 def unpack(path: Path, out: Path) -> Path:
     """Unpack the pack at ``path`` into a folder below ``out``, unless it was unpacked there before; return the folder.
 
-    Raises EvidenceError if the file is not a pack, or was changed after packing.
+    Raises EvidenceError if the file is not a pack, was changed after packing, or exceeds a limit; nothing is left then.
     """
     try:
+        _refuse_large_directory(path)
         with zipfile.ZipFile(path) as archive:
-            index = as_object(f"{path}: {_INDEX}", document(f"{path}: {_INDEX}", archive.read(_INDEX)))
+            members = _members(path, archive)
+            index = as_object(f"{path}: {_INDEX}", document(f"{path}: {_INDEX}", archive.read(members.pop(_INDEX))))
             require_schema_version(f"{path}: {_INDEX}", index, SCHEMA_VERSION)
             run_id, expected = index.get("run_id"), as_object(f"{path}: {_INDEX}", index.get("files"))
             if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
                 raise EvidenceError(f"{path}: the run id {run_id!r} can't name a run; get the pack again")
             manifest.names_in(f"{path}: {_INDEX}", {"digests": expected})
-            members = {member.filename: member for member in archive.infolist() if member.filename != _INDEX}
             _refuse_changes(path, expected, members)
             home = out / f"{run_id}.pack"
             if home.exists():
@@ -104,18 +123,61 @@ def unpack(path: Path, out: Path) -> Path:
             with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=out) as folder:
                 draft = Path(folder) / "run"
                 for name, member in members.items():
-                    content = archive.read(member)
-                    if sha256(content).hexdigest() != expected[name]["sha256"]:
-                        raise _changed(path, name)
                     (draft / name).parent.mkdir(parents=True, exist_ok=True)
-                    (draft / name).write_bytes(content)
+                    with archive.open(member) as source, (draft / name).open("wb") as target:
+                        shutil.copyfileobj(source, target, 1 << 20)
+                    digest = manifest.digest_of(draft / name)
+                    if digest is None or digest.sha256 != expected[name]["sha256"]:
+                        raise _changed(path, name)
                 (draft / _INDEX).write_bytes(_json(index))
+                if "verdict.json" in members:
+                    (draft / AUTHORS_VERDICT).touch()
                 draft.rename(home)
             return home
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError) as error:
-        raise EvidenceError(f"{path}: not a pack of Aftershock, or damaged ({error}); get the pack again") from error
     except OSError as error:
         raise EvidenceError(f"{path}: can't be unpacked into {out}: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, EOFError, ValueError) as error:
+        raise EvidenceError(f"{path}: not a pack of Aftershock, or damaged ({error}); get the pack again") from error
+
+
+def _refuse_large_directory(path: Path) -> None:
+    """Raise EvidenceError unless the ZIP file's directory is small enough to be read into memory."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise EvidenceError(f"{path}: not a regular file; name a pack")
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _END.size - 20, 0))
+        end = file.read()
+    if len(end) < _END.size or not end[-_END.size :].startswith(b"PK\5\6") or not end.endswith(b"\0\0"):
+        raise EvidenceError(f"{path}: not a pack of Aftershock, or damaged (no end of a ZIP file); get the pack again")
+    _, files, directory_bytes = _END.unpack(end[-_END.size :])
+    if end.startswith(_ZIP64) or files > _FILES_MAX or directory_bytes > DOCUMENT_BYTES_MAX:
+        raise EvidenceError(f"{path}: it has more files than the {_FILES_MAX} of a pack; get the pack again")
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the files of a ZIP file by name. Raises EvidenceError for a file that no pack has."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name, size = member.filename, member.file_size
+        is_table = _TABLE_PART.fullmatch(name) is not None
+        size_max = _TABLE_BYTES_MAX if is_table else DOCUMENT_BYTES_MAX
+        if not (is_table or name in _NAMES or name == _INDEX) or stat.S_ISLNK(member.external_attr >> 16):
+            why = "is no file of a pack"
+        elif name in members:
+            why = "is there twice"
+        elif member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            why = "is encrypted, or compressed by another method than Deflate"
+        elif size > size_max:
+            why = f"has {size:,} bytes, more than the {size_max:,} that it may have"
+        elif size > max(_SMALL_BYTES, _RATIO_MAX * member.compress_size):
+            why = f"is {size / max(member.compress_size, 1):,.0f} times as large as its compressed content"
+        else:
+            members[name] = member
+            continue
+        raise EvidenceError(f"{path}: {name!r} {why}; get the pack again")
+    if sum(member.file_size for member in members.values()) > _BYTES_MAX:
+        raise EvidenceError(f"{path}: its files have more than the {_BYTES_MAX:,} bytes that a pack may have")
+    return members
 
 
 def _refuse_changes(path: Path, expected: Mapping[str, Any], members: Mapping[str, zipfile.ZipInfo]) -> None:
@@ -154,10 +216,12 @@ def _anonymous_file(path: Path, hosts: Sequence[str]) -> bytes:
     if path.name == "run.json":
         run = json.loads(content)
         run = {key: value for key, value in run.items() if key not in _OF_THE_MACHINE}
-        run["host"] = {key: value for key, value in (run.get("host") or {}).items() if key != "hostname"}
+        run["host"] = {key: value for key, value in (run.get("host") or {}).items() if key in _OF_ANY_HOST}
         content = (json.dumps(run, indent=1) + "\n").encode()
-    anonymous = anonymise(content.decode(), hosts).encode()
-    return with_checksums(anonymous) if path.name == "journal.jsonl" else anonymous
+    anonymous = anonymise(content.decode(), hosts)
+    if path.name == "journal.jsonl":
+        return with_checksums(_OWNER.sub("", anonymous).encode())
+    return anonymous.encode()
 
 
 def _anonymous_table(content: bytes, hosts: Sequence[str]) -> bytes:

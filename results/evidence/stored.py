@@ -9,7 +9,7 @@ run did not take that measurement; an empty list means that nothing was observed
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from aftershock.results.measure.facts import Distribution, Facts
 
 ANALYSIS_SCHEMA_VERSION = 2
 CONTROLS = ("baseline", "control")
+AUTHORS_VERDICT = ".verdict-of-its-author"
+"""Empty file in the run directory of an unpacked pack, until the run is judged here."""
 
 Row = dict[str, Any]
 
@@ -113,7 +115,7 @@ def verdict_of(home: Path) -> Verdict:
     if isinstance(document, dict):
         require_schema_version(str(path), document, VERDICT_SCHEMA_VERSION)
     try:
-        return from_json(document)
+        return replace(from_json(document), by_author=(home / AUTHORS_VERDICT).exists())
     except (KeyError, TypeError, ValueError) as error:
         again = f"judge the run again: aftershock verdict {home}"
         raise EvidenceError(f"{path}: the file is not a verdict of Aftershock ({error!r}); {again}") from error

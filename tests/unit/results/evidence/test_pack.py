@@ -1,12 +1,14 @@
 """Packs of runs: complete, anonymous, reproducible, and refused once they were changed."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import zipfile
 import zlib
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,12 +19,15 @@ from aftershock.harness.run.runs import find_run
 from aftershock.results.evidence.evidence import read, verify
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.results.evidence.pack import pack, unpack
+from aftershock.results.evidence.stored import verdict_of
+from aftershock.results.report.several import markdown
 from aftershock.results.spark.tables import columns
+from aftershock.results.text import sentence
 from aftershock.tests.unit.results.evidence_factory import Made
 
 EVIDENCE = Path(__file__).parents[3] / "data" / "evidence"
 RUN_ID = "20261121-101500-demo-7"
-SECRETS = ("build-7.corp", "b1.corp.internal", "/home/alice", "hunter2", "10.20.30.40", "kafka1:9092")
+SECRETS = ("build-7.corp", "6.1-corp", "b1.corp.internal", "/home/alice", "hunter2", "10.20.30.40", "kafka1:9092")
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def home(made: Made, tmp_path: Path) -> Path:
     """A run with secrets, host names and paths in its documents and in the errors of its records."""
     spoiled = made.copy()
     spoiled.run |= {
-        "host": {"cores": 2, "hostname": "build-7.corp"},
+        "host": {"cores": 2, "hostname": "build-7.corp", "kernel": "Linux 6.1-corp"},
         "owner": "123:456",
         "command": "aftershock run /home/alice/secret-project/plan.yaml",
         "plan_file": "/home/alice/secret-project/plan.yaml",
@@ -76,12 +81,15 @@ def test_a_pack_has_the_evidence_without_the_machine(home: Path, packed: Path, t
 def test_an_anonymous_journal_agrees_with_its_checksums(home: Path, tmp_path: Path) -> None:
     """A line in which a host name is replaced gets the checksum of its new content."""
     body = b'{"t_us": 5, "fault": "kill-1", "state": "injected", "targets": {"address": "kafka1:9092"}'
+    body += b', "owner": "1:2:0:machine:boot"'
     with (home / "journal.jsonl").open("ab") as journal:
         journal.write(body + b', "crc": "%08x"}\n' % zlib.crc32(body))
     (home / "manifest.json").write_text(json.dumps(manifest_of(home)))
     pack(home, tmp_path / "journal.pack.zip")
     run = unpack(tmp_path / "journal.pack.zip", tmp_path / "out")
-    assert read(run, columns()).journal[-1]["targets"] == {"address": "host-4:9092"}
+    line = read(run, columns()).journal[-1]
+    assert line["targets"] == {"address": "host-4:9092"}
+    assert "owner" not in line
 
 
 def test_the_same_run_gives_the_same_bytes(home: Path, packed: Path, tmp_path: Path) -> None:
@@ -138,6 +146,87 @@ def test_a_changed_pack_is_refused(packed: Path, tmp_path: Path, case: str) -> N
     with pytest.raises(EvidenceError, match=message):
         unpack(tmp_path / "bad.zip", tmp_path / "out")
     assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
+
+
+def added(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> Callable[[Path, Path], None]:
+    """Return a forger: it copies a pack with one more file, whose digest the index has."""
+
+    def forge(packed: Path, target: Path) -> None:
+        with zipfile.ZipFile(packed) as old, zipfile.ZipFile(target, "w") as new:
+            index = json.loads(old.read("pack.json"))
+            index["files"][name] = {"bytes": len(content), "sha256": sha256(content).hexdigest()}
+            for member in old.infolist():
+                is_index = member.filename == "pack.json"
+                new.writestr(member, json.dumps(index).encode() if is_index else old.read(member))
+            new.writestr(name, content, method)
+
+    return forge
+
+
+def patched(old: bytes, new: bytes, count: int = -1) -> Callable[[Path, Path], None]:
+    """Return a forger that replaces bytes of the file."""
+    return lambda packed, target: target.write_bytes(packed.read_bytes().replace(old, new, count)) and None
+
+
+def linked(packed: Path, target: Path) -> None:
+    added("expectations.jsonl", b"")(packed, target)
+    with zipfile.ZipFile(target, "a") as archive:
+        archive.filelist[-1].external_attr = 0o120777 << 16
+        archive._didModify = True  # type: ignore[attr-defined]
+
+
+def end(packed: Path, target: Path, at: int, content: bytes) -> None:
+    """Change bytes of the last 22 bytes of the file, which tell number of files, and size of the directory."""
+    whole = bytearray(packed.read_bytes())
+    whole[len(whole) - 22 + at : len(whole) - 22 + at + len(content)] = content
+    target.write_bytes(whole)
+
+
+def piped(_: Path, target: Path) -> None:
+    os.mkfifo(target)
+
+
+MEBIBYTE = 1 << 20
+FORGED: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "code": (added("conftest.py", b"print('hello')"), "'conftest.py' is no file of a pack"),
+    "code in a table": (added("log/conftest.py", b""), "'log/conftest.py' is no file of a pack"),
+    "a folder": (added("log/", b""), "'log/' is no file of a pack"),
+    "hidden": (added("log/.x.parquet", b""), "is no file of a pack"),
+    "logs": (added("logs/spark.log", b""), "is no file of a pack"),
+    "twice": (patched(b"timeline.json", b"manifest.json"), "'manifest.json' is there twice"),
+    "a link": (linked, "'expectations.jsonl' is no file of a pack"),
+    "a bomb": (added("expectations.jsonl", bytes(300 * MEBIBYTE)), "has 314,572,800 bytes, more than"),
+    "a small bomb": (added("log/x.parquet", bytes(2 * MEBIBYTE)), "times as large as its compressed content"),
+    "lzma": (added("expectations.jsonl", b"x" * 99, zipfile.ZIP_LZMA), "another method than Deflate"),
+    "encrypted": (patched(b"PK\1\2\x14\3\x14\0\0", b"PK\1\2\x14\3\x14\0\1"), "is encrypted, or"),
+    "a comment": (
+        lambda packed, target: target.write_bytes(packed.read_bytes()[:-2] + b"\3\0abc") and None,
+        "no end of",
+    ),
+    "many files": (lambda packed, target: end(packed, target, 10, b"\xff\xff"), "more files than the 20000"),
+    "a large directory": (lambda packed, target: end(packed, target, 12, b"\0\0\0\x20"), "more files than"),
+    "a pipe": (piped, "not a regular file"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_what_no_pack_has_is_refused(packed: Path, tmp_path: Path, case: str) -> None:
+    """Digests that agree with the index do not help, and nothing is written."""
+    forge, message = FORGED[case]
+    forge(packed, tmp_path / "bad.pack.zip")
+    with pytest.raises(EvidenceError, match=message):
+        unpack(tmp_path / "bad.pack.zip", tmp_path / "out")
+    assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
+
+
+def test_the_verdict_in_a_pack_is_that_of_its_author(home: Path, tmp_path: Path) -> None:
+    """Each text says so until the run is judged here."""
+    shutil.copy(EVIDENCE / "demo" / "expected" / "verdict.json", home / "verdict.json")
+    pack(home, tmp_path / "a.pack.zip")
+    run = unpack(tmp_path / "a.pack.zip", tmp_path / "out")
+    assert "as stored by the author of the pack" in sentence(verdict_of(run))
+    assert "as stored by the author" not in sentence(verdict_of(home))
+    assert "as stored by the author" in markdown(run)
 
 
 def test_a_damaged_file_is_refused(packed: Path, tmp_path: Path) -> None:
