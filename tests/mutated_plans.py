@@ -32,6 +32,7 @@ workloads:
     consume: {topic: orders, group: readers, rack: a}
     arms: {one: {settings: {batch.size: 10}}, two: {client: reference, fetch_session: false}}
   - {name: positions, commit: {groups: 10, rate: 5/s}}
+  - {name: many, produce: {topic: orders, rate: 1/s}, consume: {pattern: "(o|ord|rd)*ers", group: others}}
 timing: {warmup: {min: 1s, max: 2s}, steady: 2s, fault: 1s, recovery: 2s}
 blocks: 2
 faults:
@@ -72,6 +73,8 @@ VALUES: tuple[Any, ...] = (
         "a",
         "*",
         "x" * 300,
+        "(o+)+b",
+        "(.*)*" * 20,
         "x" * 5000,
         "\n",
         "\x1f",

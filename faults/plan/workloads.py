@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
+import re2
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -109,6 +110,8 @@ _PATTERN_PART = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PATTERN_MAX = 249  # a topic's name is no longer
+_SILENT = re2.Options()
+_SILENT.log_errors = False
 
 
 def _pattern(text: str) -> str:
@@ -116,13 +119,15 @@ def _pattern(text: str) -> str:
 
     Brokers use RE2, Kafka's Java client uses Java's syntax, librdkafka that of POSIX (extended).
     """
+    if not text or len(text) > _PATTERN_MAX:
+        raise ValueError(f"a pattern has 1 to {_PATTERN_MAX} characters, got {len(text)}: shorten it, or list `topics`")
     try:
-        re.compile(text)
+        re.compile(text)  # never matched, because its time to match a name of 48 characters may be a year
     except re.error as error:
         where = "" if error.pos is None else f" at its character {error.pos + 1}"
         raise ValueError(f"`{text}` is not a regular expression ({error.msg}{where}): correct it") from None
-    if not text or len(text) > _PATTERN_MAX:
-        raise ValueError(f"a pattern has 1 to {_PATTERN_MAX} characters, got {len(text)}: shorten it, or list `topics`")
+    except (RecursionError, OverflowError):
+        raise ValueError(f"`{text}` is too large a regular expression: shorten it, or list `topics`") from None
     for part in _PATTERN_PART.finditer(text):
         in_set = part["set"] or ""
         is_foreign = (part["escape"] or "").isalnum() or "\\" in in_set or "[" in in_set or "&&" in in_set
@@ -131,6 +136,10 @@ def _pattern(text: str) -> str:
                 f"`{part[0]}` in `{text}` doesn't mean the same to Kafka's brokers and all clients: use names, sets "
                 "like [a-z0-9], groups ( ), |, ., *, + and ?"
             )
+    try:
+        re2.compile(text, _SILENT)
+    except re2.error as error:
+        raise ValueError(f"Kafka's brokers can't read `{text}` ({error.args[0].decode()}): correct it") from None
     return text
 
 
@@ -251,7 +260,8 @@ class Consume(TopicSection):
     def topic_names(self, declared: Iterable[str]) -> tuple[str, ...]:
         if self.pattern is None:
             return super().topic_names(declared)
-        return tuple(name for name in declared if re.fullmatch(self.pattern, name))
+        pattern = re2.compile(self.pattern, _SILENT)
+        return tuple(name for name in declared if pattern.fullmatch(name))
 
 
 def group_protocol(planned: str | None, client: str, settings: Mapping[str, object]) -> str:

@@ -37,6 +37,7 @@ PATTERN = PLAN.replace("topics: [orders, returns], group", "pattern: PATTERN, gr
         ("topics: [orders, returns], group", "topics: [orders, 7], group", "8:32: `topics` must be text, got `7`: put it in quotes"),
         ("topics: [orders, returns], group", "pattern: order, group", "8:24: the pattern `order` matches none of the plan's topics (orders, returns): correct it, or add a topic that it matches"),
         ("topics: [orders, returns], group", "pattern: 'ord[er', group", "8:24: `pattern`: `ord[er` is not a regular expression (unterminated character set at its character 4): correct it"),
+        ("topics: [orders, returns], group", "pattern: 'a{1,1001}', group", "8:24: `pattern`: Kafka's brokers can't read `a{1,1001}` (invalid repetition size: {1,1001}): correct it"),
         ("topics: [orders, returns], group", "pattern: '', group", "8:24: `pattern`: a pattern has 1 to 249 characters, got 0: shorten it, or list `topics`"),
     ],
 )  # fmt: skip
@@ -94,6 +95,13 @@ def test_the_topics_that_a_pattern_matches(pattern: str, names: list[str] | None
     (workload,) = compile_checked(load_plan(text), seed=1).workloads
     expected = (pattern, names[0], names)
     assert expected == tuple(workload["consume"][name] for name in ("pattern", "topic", "topics"))
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "a*" * 80 + "b"])
+def test_a_pattern_with_many_ways_to_match_a_name(pattern: str) -> None:
+    """The time to match is linear in the length of the name, where backtracking would take years."""
+    with pytest.raises(PlanError, match="matches none of the plan's topics"):
+        load_plan(PATTERN.replace("PATTERN", f"'{pattern}'").replace("orders", "a" * 48))
 
 
 def test_one_topic_stays_one_topic_in_the_timeline() -> None:
