@@ -21,6 +21,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ _JUDGED = ("verdict.json", "analysis.json")
 _OF_THE_MACHINE = ("owner", "command", "plan_file", "toxiproxy")
 """Fields of ``run.json`` that describe the machine only."""
 _OF_ANY_HOST = ("cores", "memory_bytes")
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _OWNER = re.compile(r', "owner": "[^"]*"')  # of a line of the journal: process, user, machine and boot
 _NAMES = {*manifest.DOCUMENTS, *manifest.OPTIONAL_DOCUMENTS, manifest.NAME, *_JUDGED}
 _TABLE_PART = re.compile(rf"(?:{'|'.join(manifest.TABLES)})/[A-Za-z0-9-][\w.~-]{{0,199}}\.parquet")
@@ -200,12 +202,12 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
-def _hosts(run: Mapping[str, Any]) -> list[str]:
+def _hosts(run: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the host names and addresses in ``run.json`` except loopback addresses and those of an unpacked run."""
     host = (run.get("host") or {}).get("hostname")
     addresses = ",".join(str(value) for value in (run.get("bootstrap") or {}).values()).split(",")
     found = [host, *(address.rpartition(":")[0].strip("[]") for address in addresses)]
-    return sorted({name for name in found if name and not _ANONYMOUS.fullmatch(name)})
+    return tuple(sorted({name for name in found if name and not _ANONYMOUS.fullmatch(name)}))
 
 
 def _anonymous_file(path: Path, hosts: Sequence[str]) -> bytes:
@@ -218,10 +220,20 @@ def _anonymous_file(path: Path, hosts: Sequence[str]) -> bytes:
         run = {key: value for key, value in run.items() if key not in _OF_THE_MACHINE}
         run["host"] = {key: value for key, value in (run.get("host") or {}).items() if key in _OF_ANY_HOST}
         content = (json.dumps(run, indent=1) + "\n").encode()
-    anonymous = anonymise(content.decode(), hosts)
+    text = content.decode()
+    if path.suffix not in (".json", ".jsonl"):
+        return anonymise(text, hosts).encode()
+    anonymous = _JSON_TEXT.sub(lambda match: _anonymous_text(match[0], hosts), text)
     if path.name == "journal.jsonl":
         return with_checksums(_OWNER.sub("", anonymous).encode())
     return anonymous.encode()
+
+
+@lru_cache(10_000)
+def _anonymous_text(quoted: str, hosts: Sequence[str]) -> str:
+    text = json.loads(quoted)
+    anonymous = anonymise(text, hosts)
+    return quoted if anonymous == text else json.dumps(anonymous)
 
 
 def _anonymous_table(content: bytes, hosts: Sequence[str]) -> bytes:

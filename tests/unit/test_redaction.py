@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import types
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import record_outcome
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal
-from aftershock.redaction import PLACE, redact, redact_data, remember
+from aftershock.redaction import PLACE, anonymise, redact, redact_data, remember
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.events import Events
@@ -52,10 +53,25 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
             "spark.fs.s3a.secret.key=***&fs.s3a.access.key=***",
         ),
         ("Password=hunter2|", "Password=***|"),
+        ('jaas="PlainLoginModule password=\\"hunter2\\";"', 'jaas="PlainLoginModule password=***;"'),
+        ('{"user": "a", "password": "hun\\"ter2", "n": 1}', '{"user": "a", "password": "***", "n": 1}'),
+        ('{"tokens": 5, "token": true}', '{"tokens": 5, "token": true}'),
+        ('said: {\\"api_key\\": \\"hunter2\\"}', 'said: {\\"api_key\\": \\"***\\"}'),
+        ("sasl:\n  - password: hunter2\n    user: a", "sasl:\n  - password: ***\n    user: a"),
+        ("pwd: 'hunter 2'", "pwd: '***'"),
+        ("api_key=hunter2&pwd=x", "api_key=***&pwd=***"),
+        ("Authorization: Bearer abc.def-123", "Authorization: Bearer ***"),
+        ("Authorization: Basic YTpodW50ZXIy", "Authorization: Basic ***"),
+        ("git+https://ghp_4711hunter2@example.org/x", "git+https://***@example.org/x"),
+        ("a -----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY----- b", "a -----PRIVATE KEY ***----- b"),
+        ('"-----BEGIN RSA PRIVATE KEY-----\\nMIIE', '"-----RSA PRIVATE KEY ***-----'),
         # no secrets
         ("password: ${KAFKA_PASSWORD} password=${X}", "password: ${KAFKA_PASSWORD} password=${X}"),
         ("aftershock run --secret=KAFKA_PASSWORD", "aftershock run --secret=KAFKA_PASSWORD"),
         ("a plan must not contain a secret: put it", "a plan must not contain a secret: put it"),
+        ("basic authentication, a bearer credential", "basic authentication, a bearer credential"),
+        ("add `password`: a basic setting of a token: it", "add `password`: a basic setting of a token: it"),
+        ("{user: a, password: ${P}}", "{user: a, password: ${P}}"),
         ("abfs://container@account.example/ key=orders", "abfs://container@account.example/ key=orders"),
     ],
 )
@@ -66,8 +82,19 @@ def test_what_looks_like_a_secret_is_removed(text: str, clean: str) -> None:
 
 def test_a_long_text_is_searched_in_linear_time() -> None:
     """Text of a stranger can't make the search slow: this would take hours otherwise."""
-    for word in ("token", "password-", "a.", "x://", "secret="):
-        assert redact(word * 20_000 + " =@")
+    for word in ("token", "password-", "a.", "x-x-", "x://", "secret=", "{", ",token", '\\"', "basic ", "-----BEGIN "):
+        assert redact(word * 20_000 + " =@:")
+        assert anonymise(word * 20_000 + " =@:", ["host"])
+
+
+@pytest.mark.parametrize("before", ["", "a", "me"])
+def test_a_known_secret_in_base64(secret: str, before: str) -> None:
+    """As in a header of basic authentication, after a user's name of any length."""
+    for encode in (b64encode, urlsafe_b64encode):
+        text = encode(f"{before}:{secret}".encode()).decode()
+        clean = redact(text)
+        assert "***" in clean
+        assert len(clean) <= len(text) - len(secret)  # at most a character of the secret is left on either side
 
 
 def test_short_values_and_scalars_stay(monkeypatch: pytest.MonkeyPatch) -> None:
