@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aftershock.errors import AftershockError, EngineError
+from aftershock.errors import AftershockError, EngineError, PlanError
 from aftershock.harness.cli.options import (
     ERROR,
     AllowAttachOption,
+    AllowExecOption,
     JsonOption,
     KafkaOption,
     OutOption,
@@ -40,16 +41,20 @@ def up(
     ] = None,
     kafka: KafkaOption = None,
     out: OutOption = Path("runs"),
+    allow_exec: AllowExecOption = False,
 ) -> int:
     """Launch a cluster that stays until `cluster down` removes it."""
     from aftershock.faults.plan.command_line import ClusterDocument, read_cluster_spec
     from aftershock.faults.plans import find
     from aftershock.harness.adhoc import kept
     from aftershock.harness.cluster import engine
+    from aftershock.harness.run.permissions import refused_image
     from aftershock.harness.run.progress import Progress
 
     log = Progress().log
     cluster_spec = ClusterDocument() if spec is None else read_cluster_spec(find(spec))
+    if (image := cluster_spec.cluster.image) and not allow_exec:
+        raise PlanError([refused_image(f"{spec}: `cluster.image`", image)])
     if cluster_spec.ignored:
         log(f"only `cluster` and `topics` of {spec} are used; ignored: {', '.join(cluster_spec.ignored)}")
     command = shlex.join(["aftershock", *sys.argv[1:]])

@@ -92,13 +92,17 @@ def refuse_programs(checked: CheckedPlan) -> None:
         if arm.client == "exec"
     ]
     if image := checked.plan.cluster.image:
-        where = checked.source_map.position(("cluster", "image"))
-        problems.append(
-            f"{where}: the plan would start containers of the image {image}; add --allow-exec (in Python: "
-            "allow_exec=True) if you trust it"
-        )
+        problems.append(refused_image(checked.source_map.position(("cluster", "image")), image))
     if problems:
         raise PlanError(problems)
+
+
+def refused_image(where: str, image: str) -> str:
+    """Return the problem of a plan or cluster spec that names an image of its own."""
+    return (
+        f"{where}: the plan would start containers of the image {image}; add --allow-exec (in Python: "
+        "allow_exec=True) if you trust it"
+    )
 
 
 def refuse_attachment(attach: Attach, position: Callable[[Location], str], given: Permissions) -> None:

@@ -110,3 +110,15 @@ def test_plan_from_a_run_without_injections_is_an_error(tmp_path: Path) -> None:
     assert [(3, ""), (3, "")] == [(ended.returncode, ended.stdout) for ended in (nothing, nowhere)]
     assert "run r1 has no manual injections" in nothing.stderr
     assert "no run at r2" in nowhere.stderr
+
+
+def test_a_cluster_of_a_strangers_image_needs_permission(tmp_path: Path) -> None:
+    """`cluster up` refuses the image as `run` does, before it asks the engine for anything."""
+    (tmp_path / "spec.yaml").write_text("cluster: {racks: {a: 1}, image: theirs/kafka:1}\n")
+    ended = aftershock("cluster", "up", "spec.yaml", cwd=tmp_path, DOCKER_HOST=NO_ENGINE)
+    assert (3, "") == (ended.returncode, ended.stdout)
+    assert (
+        "`cluster.image`: the plan would start containers of the image theirs/kafka:1; add --allow-exec" in ended.stderr
+    )
+    ended = aftershock("cluster", "up", "spec.yaml", "--allow-exec", cwd=tmp_path, DOCKER_HOST=NO_ENGINE)
+    assert "nowhere.sock" in ended.stderr
