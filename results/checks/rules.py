@@ -47,28 +47,43 @@ UNDATED = "the client does not tell when the commit was sent", "`committed` in e
 """Cause and evidence of a decrease that may only be one of the order in which commits were reported."""
 
 
+_BEGINNINGS = ("assigned", "position_reset", "restarted")
+_HINTS, _POSITIONS = "leader hints", "committed positions"
+
+
+def _begun_anew(event: Event) -> Callable[[tuple[Any, ...]], bool]:
+    """Return whether the values of a key (worker, kind, topic, partition) begin anew with the event."""
+    if event["event"] == "restarted":
+        return lambda _: True
+    listed = [[event.get("topic"), event.get("partition")]] if "topic" in event else event.get("partitions")
+    places = None if listed is None else {(topic, number) for topic, number in listed}
+    return lambda key: key[1] == _POSITIONS and (places is None or key[2:] in places)
+
+
 def decreases(events: Sequence[Event]) -> EventCount:
     """Count the leader hints and committed offsets that are lower than an earlier value for the same partition.
 
     A client refuses a leader hint that is not newer (KIP-951), so an epoch accepted twice is a breach too. An offset
-    may be committed twice, and may decrease after an assignment or a position reset. A coordinator executes a member's
+    may be committed twice, and may decrease after an assignment or a position reset of its partition; a new process
+    knows neither hints nor positions. A coordinator executes a member's
     commits in the order of their sending, in which they are compared: librdkafka reports an asynchronous commit later
     than a synchronous one that followed it. A commit without ``took_us`` may have been sent before the higher one, so
     its decrease is undecided.
     """
-    examined, broken, undated = 0, {"leader hints": 0, "committed positions": 0}, 0
+    examined, broken, undated = 0, {_HINTS: 0, _POSITIONS: 0}, 0
     highest: dict[tuple[Any, ...], int] = {}
     for event in sorted(events, key=lambda event: event["t_us"] - (event.get("took_us") or 0)):
-        if event["event"] in ("assigned", "position_reset"):
-            highest = {key: value for key, value in highest.items() if key[0] != event.get("worker")}
+        if event["event"] in _BEGINNINGS:
+            anew = _begun_anew(event)
+            highest = {key: value for key, value in highest.items() if key[0] != event.get("worker") or not anew(key)}
         values: list[tuple[str, str, int, int]] = []
         if event["event"] == "hint_accepted":
-            values = [("leader hints", event["topic"], event["partition"], event["epoch"])]
+            values = [(_HINTS, event["topic"], event["partition"], event["epoch"])]
         elif event["event"] == "committed":
-            values = [("committed positions", *position) for position in event["offsets"]]
+            values = [(_POSITIONS, *position) for position in event["offsets"]]
         for kind, topic, partition, value in values:
             key = (event.get("worker"), kind, topic, partition)
-            is_commit = kind == "committed positions"
+            is_commit = kind == _POSITIONS
             examined += 1
             if highest.get(key, value - 1) >= value + is_commit:
                 broken[kind] += 1

@@ -14,11 +14,12 @@ POLLING_STOPPED = "resume_polling"
 
 
 def worker_outages(
-    evidence: Evidence, *verbs: str, besides: str = "", only: str = ""
+    evidence: Evidence, *verbs: str, besides: str = "", only: str = "", since: str = "intended"
 ) -> dict[str, tuple[Interval, ...]]:
     """Return, by client process, the times in which faults with one of the undo ``verbs`` stopped that process.
 
-    Faults of the kind ``besides`` are left out; with ``only``, all faults of other kinds.
+    Faults of the kind ``besides`` are left out; with ``only``, all faults of other kinds. The times begin with the
+    journal's line ``since``, or with its first line if there is none.
     """
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
@@ -28,7 +29,8 @@ def worker_outages(
         lines = [line for line in of_fault if (line.get("undo") or {}).get("verb") in verbs]
         if lines:
             healed = [line["t_us"] for line in lines if line["state"] == "healed"]
-            span = (lines[0]["t_us"], healed[-1] if healed else max(end_us, lines[-1]["t_us"]))
+            begun = [line["t_us"] for line in lines if line["state"] == since] or [lines[0]["t_us"]]
+            span = (begun[0], healed[-1] if healed else max(end_us, lines[-1]["t_us"]))
             for worker in lines[0]["targets"]["clients"]:
                 by_worker.setdefault(worker, []).append(span)
     return {worker: merged(spans) for worker, spans in by_worker.items()}

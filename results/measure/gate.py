@@ -216,7 +216,8 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
 
     Columns of the ledger are ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a
     phantom) and ``_SENT``; ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition
-    offset``, at which the log or a consumer has the record) and ``places`` (their number); ``deliveries`` (array of
+    offset``, at which the log or a consumer has the record), ``held`` (those of the log) and ``places`` (the number of
+    ``placed``); ``deliveries`` (array of
     ``reader first_us n rack first again`` by reader), where ``first`` has columns of the first delivery
     (``_DELIVERED``), and ``again`` (null if there is only one) all deliveries as ``done_us worker member topic
     partition offset``.
@@ -257,9 +258,18 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
             F.max("sent").alias("sent"),
             F.coalesce(F.sum(F.when(F.col("origin") == "log", F.col("n"))), F.lit(0)).alias("logged"),
             placed.alias("placed"),
+            F.flatten(F.collect_list(F.when(F.col("origin") == "log", F.col("placed")))).alias("held"),
             F.array_sort(F.collect_list(F.when(F.col("origin") == "consume", delivered))).alias("deliveries"),
         )
-        .select(*_RECORD, "sent.*", "logged", F.size("placed").cast("bigint").alias("places"), "placed", "deliveries")
+        .select(
+            *_RECORD,
+            "sent.*",
+            "logged",
+            F.size("placed").cast("bigint").alias("places"),
+            "placed",
+            "held",
+            "deliveries",
+        )
     )
 
 

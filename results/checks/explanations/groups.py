@@ -3,11 +3,11 @@
 =========================  =============================================================================================
 anomaly                    explained only by
 =========================  =============================================================================================
-two owners at once         a fault that keeps the earlier owner from its coordinator: its process is frozen, killed or
-                           does not poll; its links to the coordinator, or the coordinator's node, are down; requests of
-                           the group's APIs are refused or lost. From the fault's start until the session time-out and
-                           one heartbeat after its end, in which the member learns what it has lost. A delay shorter
-                           than the session time-out keeps no member from its coordinator
+two owners at once         a fault that keeps the earlier owner from its coordinator: its process is frozen or does not
+                           poll, until it joins again; its links to the coordinator, or the coordinator's node, are
+                           down; requests of the group's APIs are refused or lost. From the fault's start until the
+                           session time-out and one heartbeat after its end, in which the member learns what it has
+                           lost. A delay shorter than the session time-out keeps no member from its coordinator
 delivered again            a reset of this reader's position that was out of range of the log, if ``auto.offset.reset``
                            allows it; otherwise as for a resumption before the commit
 resumed before the commit  a truncation of the coordinator's partition of ``__consumer_offsets`` between the commit and
@@ -21,6 +21,7 @@ A group's coordinator is the leader of the group's partition of ``__consumer_off
 leaders, faults of any broker explain, but not with certainty.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +38,7 @@ from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.checks.obligations.reach import COORDINATION, Harm, harms_of, settings_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.manifest import LEADERS
-from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
+from aftershock.results.evidence.outages import FROZEN, POLLING_STOPPED, worker_outages
 
 _OFFSETS_PARTITIONS = 50
 """Kafka's offsets.topic.num.partitions."""
@@ -157,13 +158,13 @@ def _of_members(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> It
     outages = {
         "was frozen": worker_outages(evidence, FROZEN),
         "did not poll": worker_outages(evidence, POLLING_STOPPED),
-        "was killed": worker_outages(evidence, KILLED, only="kill_client"),
     }
     for what, by_worker in outages.items():
         for worker in client.workers("consume"):
             for start_us, end_us in by_worker.get(worker, ()):
                 cause = f"{worker} {what} from {start_us / 1e6:.1f} to {end_us / 1e6:.1f} s"
-                yield replace(own, cause=cause, worker=worker, from_us=start_us, until_us=end_us + lease)
+                until_us = int(min(end_us + lease, _joined_again_us(evidence, client, worker, start_us)))
+                yield replace(own, cause=cause, worker=worker, from_us=start_us, until_us=until_us)
     for event in evidence.events:
         stalled_us = int(event.get("until_us") or 0) - int(event.get("since_us") or 0)
         if event.get("event") == "stalled" and stalled_us >= lease and (not event.get("worker") or client.wrote(event)):
@@ -183,6 +184,17 @@ def _of_members(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> It
             unknown = "is missing" if evidence.leaders is None else f"does not tell which broker coordinated {group}"
             missing = f"{LEADERS} {unknown}"
             yield during if nodes else replace(during, evidence=missing, certain=False)
+
+
+def _joined_again_us(evidence: Evidence, client: Client, worker: str, since_us: int) -> float:
+    """Return when a member was first assigned partitions after it had lost its own; infinity if it was not."""
+    lost = False
+    for event in sorted(evidence.events, key=lambda event: int(event["t_us"])):
+        if int(event["t_us"]) >= since_us and client.wrote(event) and client.reader_of(event) == worker:
+            lost |= event["event"] == "lost"
+            if lost and event["event"] == "assigned" and event.get("partitions"):
+                return int(event["t_us"])
+    return math.inf
 
 
 def _rule(evidence: Evidence, harm: Harm) -> Mapping[str, Any] | None:

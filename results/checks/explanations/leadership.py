@@ -25,7 +25,7 @@ until the new leader has written as much as was lost, at the same rate for as lo
 from the start of the earliest fault in force at the election.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from aftershock.results.checks.explanations.model import Explanation, for_rules
@@ -50,10 +50,9 @@ _SESSION_MS = 9_000
 def of_leaders(evidence: Evidence) -> Iterator[Explanation]:
     """Yield what each change of leader explains; if the run has no leader history, what it might explain."""
     harms = harms_of(evidence, max((phase.end_us for phase in evidence.phases), default=0))
-    unheard_us = session_us(evidence)
     for client in evidence.clients:
         if client.produces_to and not client.acks_all:
-            yield from _of_client(evidence, client, harms, unheard_us)
+            yield from _of_client(evidence, client, harms)
     if evidence.leaders is None:
         for topic in evidence.timeline.get("topics", ()):
             if may_elect_unclean(evidence, topic["name"]):
@@ -64,7 +63,9 @@ def of_leaders(evidence: Evidence) -> Iterator[Explanation]:
     for leadership in changes(evidence.leaders):
         if leadership.unclean or (leadership.unclean is None and may_elect_unclean(evidence, leadership.topic)):
             cause = f"the unclean election{_place(leadership)}"
-            yield from truncation(leadership, harms, cause, unheard_us)
+            known = leadership.unclean is not None
+            for explanation in truncation(leadership, harms, cause, unheard_us(evidence, leadership, harms)):
+                yield replace(explanation, certain=explanation.certain and known)
 
 
 def may_elect_unclean(evidence: Evidence, topic: str) -> bool:
@@ -81,14 +82,52 @@ def changes(leaders: Sequence[Leadership]) -> Iterator[Leadership]:
             yield one
 
 
+def led_by(
+    leaders: Sequence[Leadership], brokers: Collection[int], from_us: int, until_us: int
+) -> list[tuple[str, int]]:
+    """Return the partitions that one of the brokers may have led in an interval, by topic and number."""
+    by_place: dict[tuple[str, int], list[Leadership]] = {}
+    for one in sorted(leaders, key=lambda one: one.epoch):
+        by_place.setdefault((one.topic, one.partition), []).append(one)
+    led = []
+    for place, history in by_place.items():
+        ends_us = [later.by_us for later in history[1:]] + [None]
+        for at, (one, end_us) in enumerate(zip(history, ends_us, strict=True)):
+            begun = at == 0 or one.after_us is None or one.after_us <= until_us
+            if (one.leader is None or one.leader in brokers) and begun and (end_us is None or end_us >= from_us):
+                led.append(place)
+                break
+    return led
+
+
 def session_us(evidence: Evidence) -> int:
     """Return the time after which a broker that the controller does not hear of is fenced."""
     return round(float(settings_of(evidence).get("broker.session.timeout.ms", _SESSION_MS)) * 1000)
 
 
-def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str, unheard_us: int) -> Iterator[Explanation]:
-    """Yield what the start of an epoch explains if the leader lacked records that were acknowledged by all in sync."""
-    yield from _of_producers(_truncated(leadership, harms, cause, unheard_us))
+def unheard_us(evidence: Evidence, leadership: Leadership, harms: Sequence[Harm]) -> int:
+    """Return for how long the former leader may not have heard of the election; 0 if it was dead when it was held."""
+    place = leadership.topic, leadership.topic_id, leadership.partition
+    earlier = [
+        one
+        for one in evidence.leaders or ()
+        if (one.topic, one.topic_id, one.partition) == place and one.epoch < leadership.epoch
+    ]
+    former, by_us = max(earlier, key=lambda one: one.epoch).leader if earlier else None, leadership.by_us
+    dead = any(
+        harm.impact == "nodes" and harm.announced and former in harm.brokers
+        for harm in harms
+        if by_us is not None and harm.injected_us <= by_us <= harm.healing_us
+    )
+    return 0 if dead else session_us(evidence)
+
+
+def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str, late_us: int) -> Iterator[Explanation]:
+    """Yield what the start of an epoch explains if the leader lacked records that were acknowledged by all in sync.
+
+    ``late_us`` is the time for which the former leader may not have heard of the election.
+    """
+    yield from _of_producers(_truncated(leadership, harms, cause, late_us))
     if leadership.after_us is None or leadership.by_us is None:
         return
     during = [harm.start_us for harm in _in_force(leadership, harms)]
@@ -103,7 +142,7 @@ def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str, unhear
     yield from for_rules(around, *REWRITTEN, *READ_AGAIN)
 
 
-def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm], unheard_us: int) -> Iterator[Explanation]:
+def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> Iterator[Explanation]:
     if evidence.leaders is None:
         cause = f"a change of leader, which may lose records acknowledged with acks={client.acks}"
         yield from for_rules(
@@ -114,16 +153,17 @@ def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm], unhear
         if leadership.topic not in client.produces_to:
             continue
         cause = f"the change of leader{_place(leadership)}, with acks={client.acks}"
+        late_us = unheard_us(evidence, leadership, harms)
         if client.acks == "0":
             yield Explanation(
                 *("lost", "produce", cause, LEADERS, client.key, None),
                 *(leadership.topic, leadership.topic_id, leadership.partition),
                 from_us=min([harm.start_us for harm in _in_force(leadership, harms)], default=leadership.after_us),
-                until_us=None if leadership.by_us is None else _known_us(leadership, harms, unheard_us) + CLOSED_US,
+                until_us=None if leadership.by_us is None else _known_us(leadership, harms, late_us) + CLOSED_US,
                 certain=None not in (leadership.after_us, leadership.by_us),
             )
         else:
-            gone = _truncated(leadership, harms, cause, unheard_us)
+            gone = _truncated(leadership, harms, cause, late_us)
             yield from _of_producers(replace(gone, client=client.key))
 
 
@@ -133,22 +173,22 @@ def _of_producers(gone: Explanation) -> Iterator[Explanation]:
     yield from for_rules(replace(gone, truncation=False), ("backward", "produce"))
 
 
-def _truncated(leadership: Leadership, harms: Sequence[Harm], cause: str, unheard_us: int) -> Explanation:
+def _truncated(leadership: Leadership, harms: Sequence[Harm], cause: str, late_us: int) -> Explanation:
     return Explanation(
         *("", "", cause, LEADERS, None, None, leadership.topic, leadership.topic_id, leadership.partition),
         from_offset=leadership.start_offset,
-        until_us=None if leadership.by_us is None else _known_us(leadership, harms, unheard_us),
+        until_us=None if leadership.by_us is None else _known_us(leadership, harms, late_us),
         epoch=leadership.epoch,
         truncation=True,
         certain=None not in (leadership.start_offset, leadership.by_us),
     )
 
 
-def _known_us(leadership: Leadership, harms: Sequence[Harm], unheard_us: int) -> int:
+def _known_us(leadership: Leadership, harms: Sequence[Harm], late_us: int) -> int:
     """Return the time by which the former leader has learnt of the election, or can't acknowledge any more."""
     hiding = [harm for harm in _in_force(leadership, harms) if harm.between_nodes or not harm.announced]
     ends_us = [harm.end_us for harm in hiding if harm.between_nodes or harm.brokers]
-    return max([leadership.by_us or 0, *ends_us]) + unheard_us
+    return max([leadership.by_us or 0, *ends_us]) + late_us
 
 
 def _in_force(leadership: Leadership, harms: Sequence[Harm]) -> list[Harm]:

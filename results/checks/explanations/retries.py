@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from aftershock.results.checks.explanations.leadership import changes
+from aftershock.results.checks.explanations.leadership import changes, led_by
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import LEGACY_DELAY_MS, Harm, harms_of
 from aftershock.results.evidence.evidence import Client, Evidence
@@ -105,7 +105,13 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
         workers, topics = client.workers("produce"), client.produces_to
         if api in (None, "Produce") and breaks_connections(harm, workers, client.produce_rack, topics):
             cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
-            yield replace(own, cause=cause, evidence="journal.jsonl", from_us=harm.start_us, until_us=harm.end_us)
+            during = replace(own, cause=cause, evidence="journal.jsonl", from_us=harm.start_us, until_us=harm.end_us)
+            if client.acks_all or not harm.brokers or harm.links or harm.everywhere or not evidence.leaders:
+                yield during
+            else:  # without acks=all, a broker that leads nothing of a partition has none of its requests
+                for topic, number in led_by(evidence.leaders, harm.brokers, harm.start_us, harm.end_us):
+                    if topic in topics:
+                        yield replace(during, topic=topic, partition=number)
     if not tells:
         cause = "the producer does not tell when its connections end"
         yield replace(own, cause=cause, evidence="events.jsonl has no such event", from_us=0, certain=False)

@@ -29,8 +29,8 @@ from aftershock.results.checks.explanations.leadership import (
     REWRITTEN,
     TRUNCATED,
     changes,
-    session_us,
     truncation,
+    unheard_us,
 )
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import harms_of
@@ -103,7 +103,7 @@ def _truncated(
             cause = f"{plain.cause}, after which epoch {leadership.epoch} of partition {leadership.partition} began"
             if leadership.start_offset is not None:
                 cause += f" at offset {leadership.start_offset}"
-            yield from truncation(leadership, harms, cause, session_us(evidence))
+            yield from truncation(leadership, harms, cause, unheard_us(evidence, leadership, harms))
 
 
 def _expired(evidence: Evidence, plain: Explanation) -> Iterator[Explanation]:

@@ -187,8 +187,9 @@ _REPLICA_PARTITION = ("run", "topic", "partition")
 def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
     """Return findings about replicas that differ from the log or from most replicas, or that were unreadable."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
+    twice = F.count("start_offset") > F.count_distinct("start_offset")  # equal rows would cancel out in the XOR
     by_replica = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
-        F.max(F.col("error").isNotNull()).alias("unread"),
+        (F.max(F.col("error").isNotNull()) | twice).alias("unread"),
         F.struct(F.count("*"), F.bit_xor(stretch)).alias("summary"),
         F.coalesce(F.sum("records"), F.lit(0)).alias("records"),
         F.min("start_offset").alias("start"),
@@ -224,7 +225,13 @@ def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
         Fact("differing", REPLICA_SIDE, name, _one(comparable), _one(differs)),
         Fact("unread", REPLICA_SIDE, name, 1, _one(F.col("unread"))),
     ]
-    return explode_facts(rows.withColumn("record", no_record()), facts)
+    of_replicas = explode_facts(rows.withColumn("record", no_record()), facts)
+    # partitions with records, of runs whose replicas were read, of which no replica was
+    with_records = log.join(beside(table.select("run").distinct()), "run", "left_semi").select(*_REPLICA_PARTITION)
+    bare = with_records.distinct().join(beside(by_replica), [*_REPLICA_PARTITION], "left_anti")
+    name = F.concat(F.concat_ws("/", "topic", "partition"), F.lit(" on any broker"))
+    absent = explode_facts(bare.withColumn("record", no_record()), [Fact("unread", REPLICA_SIDE, name, 1, 1)])
+    return of_replicas.unionByName(absent)
 
 
 def _one(condition: Column) -> Column:

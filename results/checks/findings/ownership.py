@@ -61,7 +61,7 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
         if of_ownership and client.wrote(line):
             places = [(topic, number) for topic, number in line.get("partitions") or ()]
             moments.append((int(line.get("t_us", 0)), line["event"], client.reader_of(line), places, line.get("epoch")))
-    for worker, spans in worker_outages(evidence, KILLED, besides=CHURN).items():
+    for worker, spans in worker_outages(evidence, KILLED, besides=CHURN, since="injected").items():
         moments += [(start, "killed", worker, [], None) for start, _ in spans if worker in workers]
     open_: dict[tuple[str, Place], Tenure] = {}
     done: list[Tenure] = []
@@ -147,8 +147,12 @@ def starts(evidence: Evidence) -> Iterator[Start]:
         yield Start(client.key, worker, *place, at_us, False, None, None, ended_us)
 
 
+DYING_US = 1_000_000
+"""Time in which what a process delivered before its kill may still arrive from its pipe."""
+
+
 def _given_up_us(tenure: Tenure) -> int | None:
-    return int(tenure.end_us) if tenure.ended in ("revoked", "lost") else None
+    return int(tenure.end_us) + DYING_US * (tenure.ended == "killed") if tenure.ended else None
 
 
 def fenced(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:

@@ -149,14 +149,25 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
     return explode_facts(clean, [*sent, Fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
 
 
-def _with_occupied(ledger: DataFrame, log: DataFrame) -> DataFrame:
-    """Add ``occupied``: True if the log holds another record at the acknowledged offset of a record, or ends before it.
+_SPOT = ("topic", "partition", "offset")
 
-    This is what a truncation leaves behind; a gap in the log is not.
+
+def _gone() -> Column:
+    """True for a record of the run that a reader had, that is in no log, and that was not acknowledged."""
+    return F.col("client").isNotNull() & ~acked() & (F.size("held") == 0) & (F.size("placed") > 0)
+
+
+def _with_occupied(ledger: DataFrame, log: DataFrame) -> DataFrame:
+    """Add ``occupied``: True if the log holds another record at a record's place, or ends before it.
+
+    The place is the acknowledged one; of a record that is gone (``_gone``) that at which it was delivered. This is what
+    a truncation leaves behind; a gap in the log is not.
     """
     place = ("run", "topic", "partition")
-    elsewhere = ~F.array_contains("placed", F.struct("topic", "partition", "offset"))
-    missing = beside(ledger.where(acked() & elsewhere).select(*place, "offset").distinct())
+    had = F.get("placed", F.lit(0))
+    ledger = ledger.withColumns({name: F.when(_gone(), had[name]).otherwise(F.col(name)) for name in _SPOT})
+    elsewhere = ~F.array_contains("held", F.struct(*_SPOT))
+    missing = beside(ledger.where((acked() | _gone()) & elsewhere).select(*place, "offset").distinct())
     taken = log.join(missing, [*place, "offset"], "left_semi").select(*place, "offset", F.lit(True).alias("taken"))
     ends = log.groupBy(*place).agg(F.max("offset").alias("end"))
     joined = ledger.join(beside(taken.distinct()), [*place, "offset"], "left")
@@ -169,6 +180,8 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     rows = _with_occupied(ledger, log).withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged
+    with_log = [run for run, evidence in enumerate(dims.evidences) if evidence.parquet["log"]]
+    gone = _gone() & F.col("run").isin(with_log)
     in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
     acknowledged_place = F.struct("topic", "partition", "offset")
     comparable = acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
@@ -176,17 +189,36 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     known = {"epoch": "leader_epoch", "attempts": "attempts"}
     place = {"topic": "topic", "partition": "partition", "offset": "offset"}
     when_acked = place_of(**place, **known, from_us="done_us", until_us="done_us", occupied="occupied")
-    # no second attempt was possible in the time of a record that was sent once
-    sent_us = F.when(F.coalesce(F.col("attempts"), F.lit(2)) > 1, F.col("sent_us"))
+    # an attempt writes one copy, in the partition of the first; no second one was possible of a record sent once
+    partitions = F.array_distinct(F.transform(placed, lambda one: F.struct(one["topic"], one["partition"])))
+    by_attempts = (F.size(placed) <= F.coalesce("attempts", F.size(placed))) & (F.size(partitions) == 1)
+    sent_us = F.when(by_attempts & (F.coalesce(F.col("attempts"), F.lit(2)) > 1), F.col("sent_us"))
     copy = F.try_element_at(placed, F.lit(-1))
     at_copy = place_of(
-        **{name: copy[name] for name in place}, **known, from_us=sent_us, until_us=F.coalesce("done_us", "deadline_us")
+        **{name: copy[name] for name in place},
+        epoch="leader_epoch",
+        attempts=F.when(by_attempts, F.col("attempts")),
+        from_us=sent_us,
+        until_us=F.coalesce("done_us", "deadline_us"),
     )
+    # of two copies an acknowledgement may have the offset of the later one only, of which a truncation left the earlier
+    lower = F.exists(placed, lambda one: (one["partition"] == F.col("partition")) & (one["offset"] < F.col("offset")))
+    when_misplaced = place_of(
+        **place,
+        epoch="leader_epoch",
+        attempts=F.when(lower, F.col("attempts")),
+        from_us="done_us",
+        until_us="done_us",
+        occupied="occupied",
+    )
+    had_us = F.array_min(F.transform("deliveries", lambda one: one["first_us"]))
+    when_had = place_of(**place, from_us=had_us, until_us=had_us, occupied="occupied")
     of_producers = [
         Fact("lost", "produce", client, acked(), lost, when_acked),
+        Fact("lost", "produce", client, None, F.when(gone, 1), when_had),
         Fact("delivered", "produce", client, lost, F.size(placed) > 0),
         Fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1, at_copy),
-        Fact("misplaced", "produce", client, comparable, elsewhere, when_acked),
+        Fact("misplaced", "produce", client, comparable, elsewhere, when_misplaced),
         Fact("in_doubt", "produce", client, in_doubt, logged),
         Fact("phantom", "produce", client, failed, logged),
         _foreign(LOG_READER, F.col("logged")),

@@ -207,6 +207,19 @@ def twice_in_two_attempts(run: Run) -> None:
     _twice(run, 300, attempts=2)
 
 
+@defect("the same, and the record is there three times", fails=("integrity/duplicate",))
+def three_times_in_two_attempts(run: Run) -> None:
+    copy = run.get("log", run.at("log", 0, 300)) | {"offset": 100_001}
+    _twice(run, 300, attempts=2)
+    run.add("log", copy)
+
+
+@defect("the same, and the second copy is in another partition", fails=("integrity/duplicate",))
+def elsewhere_in_two_attempts(run: Run) -> None:
+    _twice(run, 300, attempts=2)
+    run.set("log", run.frames["log"].index[-1], partition=(int(run.frames["log"]["partition"].iloc[-1]) + 1) % 6)
+
+
 @defect("the same of a producer that tells no attempts, and no connection ended", fails=("integrity/duplicate",))
 def twice_without_a_cause(run: Run) -> None:
     _twice(run, 300, attempts=None)

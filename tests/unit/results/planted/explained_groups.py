@@ -173,6 +173,16 @@ def two_owners_of_whom_one_is_frozen(run: Run) -> None:
     _fault(run, "zombie", 30, 41, "resume_clients", clients=[FIRST], takes="members")
 
 
+@defect("the same, after the first has lost the partition, joined again and got it anew", fails=CO_OWNED)
+def two_owners_after_the_first_joined_again(run: Run) -> None:
+    _overlapping(run)
+    _fault(run, "zombie", 30, 39, "resume_clients", clients=[FIRST], takes="members")
+    run.documents["events"] += [
+        group_event(39_200_000, "lost", "patient", 1, 0),
+        group_event(39_200_001, "assigned", "patient", 1, 0),
+    ]
+
+
 @defect("the same, and the second owner was frozen", fails=CO_OWNED)
 def two_owners_of_whom_the_second_was_frozen(run: Run) -> None:
     _overlapping(run)
@@ -263,7 +273,11 @@ def _churned(run: Run) -> None:
         if line["event"] == "committed" and _of_partition_0(line, OVERLAP_US):
             line["worker"] = THIRD
     restarted = group_event(44 * S, "restarted", "patient", 1) | {"life": 1}
-    run.documents["events"] += [group_event(OVERLAP_US, "assigned", "patient", 3, 0), restarted]
+    run.documents["events"] += [
+        group_event(OVERLAP_US, "assigned", "patient", 3, 0),
+        restarted,
+        group_event(44 * S, "assigned", "patient", 1, 1, 3),
+    ]
 
 
 @defect("a member that churn killed at a time that nobody tells, and its partition's next owner: no alarm")
@@ -278,6 +292,11 @@ def delivered_by_a_dead_member(run: Run) -> None:
     again = rows[mine].to_dict("records")
     _churned(run)
     run.add("consume", *again)
+
+
+@defect("a member that delivers more than a second after it was killed", fails=("integrity/stale_assignment",))
+def delivered_after_a_kill(run: Run) -> None:
+    _fault(run, "kill_client", 38, 50, "start_clients", clients=[FIRST], takes="members")
 
 
 LOST = ("integrity/lost",)

@@ -452,3 +452,11 @@ def commits_behind_an_assignment(run: Run) -> None:
     _committed(run, 15 * S, 0)
     run.documents["events"].append(run.documents["events"][1] | {"t_us": 16 * S})
     _committed(run, 16_100_000, 20)
+
+
+@defect("the same after an assignment of another partition only", fails=("integrity/backward",))
+def commits_behind_anothers_assignment(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 15 * S, 0)
+    run.documents["events"].append(run.documents["events"][1] | {"t_us": 16 * S, "partitions": [["orders", 5]]})
+    _committed(run, 16_100_000, 20)

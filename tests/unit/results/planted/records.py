@@ -115,6 +115,16 @@ def in_doubt_and_gone(run: Run) -> None:
     run.lose(0, 500, status="in_doubt", logged=False)
 
 
+@defect("a record in doubt that readers had, and that is in no log", fails=LOST)
+def in_doubt_read_and_gone(run: Run) -> None:
+    run.lose(0, 500, status="in_doubt", logged=False, read_by="baseline patient")
+
+
+@defect("the same of a record that its producer gave up for good", fails=LOST)
+def failed_read_and_gone(run: Run) -> None:
+    run.lose(0, 500, status="failed", logged=False, read_by="baseline patient")
+
+
 @defect("an acknowledgement with an offset at which the record is not", fails=("integrity/misplaced",))
 def acknowledged_elsewhere(run: Run) -> None:
     run.set("produce", run.at("produce", 0, 1499), offset=1_000_000)
