@@ -119,8 +119,8 @@ _EXPLAIN = "`aftershock explain RUN --record PRODUCER:SEQ` shows the history of 
 
 RULES: Mapping[str, Rule] = {
     "lost": Rule(
-        "an acknowledged record that is not in the log; a record in the log that was not delivered to a reader; an "
-        "acknowledged commit that is not in the coordinator's log, or below which that log ends",
+        "a record that was acknowledged or delivered and is not in the log; a record in the log that a reader did not "
+        "get; an acknowledged commit that is not in the coordinator's log, or below which that log ends",
         "with acks below all, or after an unclean election, a later leader epoch that begins at or below the record's "
         "offset and whose leader was elected after the acknowledgement; a deletion or a power cut of that partition; "
         "for commits, the same of the coordinator's partition, or deleted offsets of that group",

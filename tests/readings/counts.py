@@ -22,9 +22,9 @@ LANES = """
 """
 LOST = """
     select sent.who from outcomes as sent
-    where op = 'produce' and status = 'ok' and (producer_id, seq) not in (
-        select (producer_id, seq) from log where seq is not null
-    )
+    where op = 'produce' and (status = 'ok' or (producer_id, seq) in (
+        select (producer_id, seq) from outcomes where op = 'consume' and seq is not null
+    )) and (producer_id, seq) not in (select (producer_id, seq) from log where seq is not null)
     union all
     select who from (
         select distinct reader.who, sent.producer_id, sent.seq from outcomes as sent

@@ -140,6 +140,8 @@ def truncation(leadership: Leadership, harms: Sequence[Harm], cause: str, late_u
         certain=leadership.start_offset is not None,
     )
     yield from for_rules(around, *REWRITTEN, *READ_AGAIN)
+    # a record of which another one has the offset now may have been read long before
+    yield from for_rules(replace(around, from_us=None), ("collision", "consume"))
 
 
 def _of_client(evidence: Evidence, client: Client, harms: Sequence[Harm]) -> Iterator[Explanation]:

@@ -206,6 +206,9 @@ def _facts() -> list[Fact]:
         Fact(_BACKWARD, side, client, F.when(is_all & ~of_log, F.col("epochs")), 0),
         Fact(_BACKWARD, side, client, F.when((F.col("rule") == _BACKWARD) & of_log, n), 0),
         Fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
-        *[Fact(rule, side, client, None, F.when(F.col("rule") == rule, n), at) for rule in (_BACKWARD, _BEYOND)],
+        # nothing explains leader epochs of the log that go back
+        Fact(_BACKWARD, side, client, None, F.when((F.col("rule") == _BACKWARD) & of_log, n)),
+        Fact(_BACKWARD, side, client, None, F.when((F.col("rule") == _BACKWARD) & ~of_log, n), at),
+        Fact(_BEYOND, side, client, None, F.when(F.col("rule") == _BEYOND, n), at),
         Fact(_CORRUPT, "consume", reader, None, F.when(F.col("rule") == _CORRUPT, n)),
     ]
