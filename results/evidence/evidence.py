@@ -404,16 +404,23 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             )
             for table, types in columns.items()
         },
-        leaders=None
-        if not source.has(manifest.LEADERS)
-        else tuple(
-            leadership(f"{source.where(manifest.LEADERS)}:{number}", line)
-            for number, line in source.whole_lines(manifest.LEADERS)
-        ),
+        leaders=_leaders(source) if source.has(manifest.LEADERS) else None,
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,
     )
+
+
+def _leaders(source: Source) -> tuple[Leadership, ...]:
+    """Read ``leaders.jsonl``; raise EvidenceError for a damaged line, or two of one epoch of a partition."""
+    epochs: dict[tuple[str, str, int, int], Leadership] = {}
+    for number, line in source.whole_lines(manifest.LEADERS):
+        where = f"{source.where(manifest.LEADERS)}:{number}"
+        one = leadership(where, line)
+        if epochs.setdefault((one.topic, one.topic_id, one.partition, one.epoch), one) is not one:
+            what = f"a second line of epoch {one.epoch} of {one.topic}/{one.partition}, which has one leader"
+            raise EvidenceError(f"{where}: {what}; restore the file or run the plan again")
+    return tuple(epochs.values())
 
 
 def require_distinct_ids(runs: Sequence[Evidence]) -> None:

@@ -37,11 +37,14 @@ def write(home: Path, *lines: dict[str, Any]) -> None:
 def test_leaders_are_read(home: Path) -> None:
     """A value that no source had is None; a run of an older version has no leaders at all."""
     assert read(home, columns()).leaders is None
-    write(home, LINE, {key: value for key, value in LINE.items() if key != "checkpoints"} | UNKNOWN)
+    write(home, LINE, {key: value for key, value in LINE.items() if key != "checkpoints"} | UNKNOWN | {"epoch": 6})
     assert read(home, columns()).leaders == (
         Leadership("orders", "t1", 3, 5, 2, (2, 3), False, 812, -5, 26_000, ("controller", "leader"), {3: 9}),
-        Leadership("orders", "t1", 3, 5, None, None, None, None, None, None, ("controller", "leader"), {}),
+        Leadership("orders", "t1", 3, 6, None, None, None, None, None, None, ("controller", "leader"), {}),
     )
+    write(home, LINE, LINE | {"leader": 3})
+    with pytest.raises(EvidenceError, match=r"leaders\.jsonl:2: a second line of epoch 5 of orders/3"):
+        read(home, columns())
     write(home)
     assert read(home, columns()).leaders == ()
 
