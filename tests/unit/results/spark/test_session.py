@@ -29,6 +29,13 @@ from aftershock.tests.unit.results.spark_servers import connect_server
 LARGE = Load(rows=ROWS_MAX + 1)
 
 
+@pytest.mark.parametrize(("memory_gib", "heap"), [(4, "2048m"), (16, "4096m"), (64, "6144m")])
+def test_the_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch, memory_gib: int, heap: str) -> None:
+    """From 2 to 6 GB; the run of a test needs less than half a gigabyte on any host."""
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": memory_gib << 18}.__getitem__)
+    assert [SMALL.heap, *[load.heap for load in (Load(rows=200_000), LARGE, UNKNOWN)]] == ["480m", heap, heap, heap]
+
+
 def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
     """Small evidence uses C1 and plain plans; large evidence uses adaptive plans, more memory and ParallelGC."""
     home = made.write(tmp_path / "run")
@@ -46,7 +53,7 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     assert "TieredStopAtLevel" not in day["spark.driver.extraJavaOptions"]
     assert ["ParallelGC" in flag for flag in flags] == [False, False, True, True]
     assert all(flag.endswith(" -Dx=1") for flag in flags)
-    assert [one["spark.driver.memory"] for one in told] == ["480m", "2g", "2g", "2g"]
+    assert [one["spark.driver.memory"] for one in told] == [one.heap for one in sizes]
     assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
     assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
     assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
