@@ -26,7 +26,7 @@ _NAME = r"""[\w.-]{0,100} (?: password | passwd | pwd | passphrase | token | sec
     | (?: access | api | private ) [._-]? key ) [\w.-]{0,100}"""
 _QUOTED = r"""\\+"[^"]*" | "(?:[^"\\]|\\.)*" | '[^']*'"""  # the first inside another quoted text
 _ASSIGNMENT = re.compile(rf"""(?ixs) (?<![\w.-]) (?P<name> {_NAME} = ) (?! \$\{{ ) (?: {_QUOTED} | [^\s"';&,|]+ )""")
-# an entry of JSON or YAML: at the beginning of a line or after a bracket or comma, so that a sentence is none
+# an entry of JSON or YAML begins a line, or follows a bracket or a comma; a sentence with a colon does neither
 _ENTRY = re.compile(
     rf"""(?ixs) (?P<name> (?: ^ | [\n{{,] ) [^\S\n]{{0,40}} (?: -[^\S\n]{{1,9}} )?
     (?P<quote> \\*["'] )? {_NAME} (?: \\*["'] )? \s{{0,9}} : [^\S\n]{{0,9}} )
@@ -90,7 +90,8 @@ def redact(text: str) -> str:
 def _masked_entry(entry: re.Match[str]) -> str:
     """Keep the quotes of a text, and numbers and the like of JSON, so that the text can still be parsed."""
     if entry["text"]:
-        quote_mark = entry["text"][: re.match(r"\\*.", entry["text"]).end()]  # type: ignore[union-attr]
+        escapes = len(entry["text"]) - len(entry["text"].lstrip("\\"))
+        quote_mark = entry["text"][: escapes + 1]
         return f"{entry['name']}{quote_mark}{MASK}{quote_mark}"
     return entry[0] if entry["quote"] else f"{entry['name']}{MASK}"
 

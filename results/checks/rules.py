@@ -52,7 +52,7 @@ _HINTS, _POSITIONS = "leader hints", "committed positions"
 
 
 def _begun_anew(event: Event) -> Callable[[tuple[Any, ...]], bool]:
-    """Return whether the values of a key (worker, kind, topic, partition) begin anew with the event."""
+    """Return a test whether an event resets the highest value of a key (worker, kind, topic, partition)."""
     if event["event"] == "restarted":
         return lambda _: True
     listed = [[event.get("topic"), event.get("partition")]] if "topic" in event else event.get("partitions")

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
-from aftershock.results.evidence.leadership import Leadership, leadership
+from aftershock.results.evidence.leadership import Leadership, leaderships
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
@@ -404,23 +404,13 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             )
             for table, types in columns.items()
         },
-        leaders=_leaders(source) if source.has(manifest.LEADERS) else None,
+        leaders=leaderships(source.where(manifest.LEADERS), source.whole_lines(manifest.LEADERS))
+        if source.has(manifest.LEADERS)
+        else None,
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,
     )
-
-
-def _leaders(source: Source) -> tuple[Leadership, ...]:
-    """Read ``leaders.jsonl``; raise EvidenceError for a damaged line, or two of one epoch of a partition."""
-    epochs: dict[tuple[str, str, int, int], Leadership] = {}
-    for number, line in source.whole_lines(manifest.LEADERS):
-        where = f"{source.where(manifest.LEADERS)}:{number}"
-        one = leadership(where, line)
-        if epochs.setdefault((one.topic, one.topic_id, one.partition, one.epoch), one) is not one:
-            what = f"a second line of epoch {one.epoch} of {one.topic}/{one.partition}, which has one leader"
-            raise EvidenceError(f"{where}: {what}; restore the file or run the plan again")
-    return tuple(epochs.values())
 
 
 def require_distinct_ids(runs: Sequence[Evidence]) -> None:

@@ -1,6 +1,6 @@
 """Leaders of partitions as evidence: the lines of ``leaders.jsonl``, one per topic id, partition and leader epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -45,6 +45,20 @@ _FIELDS: Mapping[str, tuple[type, bool]] = {
     "sources": (list, False),
 }
 """Type of each field of a line of ``leaders.jsonl``, and whether the field may be null."""
+
+
+def leaderships(file: str, lines: Iterable[tuple[int, Mapping[str, Any]]]) -> tuple[Leadership, ...]:
+    """Return the numbered lines of ``leaders.jsonl`` as leaderships.
+
+    Raises EvidenceError for a damaged line, or for a second line of one epoch of a partition.
+    """
+    epochs: dict[tuple[str, str, int, int], Leadership] = {}
+    for number, line in lines:
+        one = leadership(f"{file}:{number}", line)
+        if epochs.setdefault((one.topic, one.topic_id, one.partition, one.epoch), one) is not one:
+            what = f"a second line of epoch {one.epoch} of {one.topic}/{one.partition}, which has one leader"
+            raise EvidenceError(f"{file}:{number}: {what}; restore the file or run the plan again")
+    return tuple(epochs.values())
 
 
 def leadership(where: str, line: Mapping[str, Any]) -> Leadership:

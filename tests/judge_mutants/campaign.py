@@ -114,7 +114,7 @@ def outcome(each: Mutant, before: Statuses, judgement: Judgement) -> Outcome:
 
 
 class _Process:
-    """What a process keeps from batch to batch: the corpus, a Spark session, the statuses of the unedited runs."""
+    """Corpus, Spark session and statuses of the unedited runs, which a process keeps from batch to batch."""
 
     def __init__(self, path: Path) -> None:
         resources = ExitStack()

@@ -148,7 +148,9 @@ def test_a_changed_pack_is_refused(packed: Path, tmp_path: Path, case: str) -> N
     assert not (tmp_path / "out").exists() or not any((tmp_path / "out").iterdir())
 
 
-def added(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> Callable[[Path, Path], None]:
+def added(
+    name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED, mode: int = 0o100644
+) -> Callable[[Path, Path], None]:
     """Return a forger: it copies a pack with one more file, whose digest the index has."""
 
     def forge(packed: Path, target: Path) -> None:
@@ -158,7 +160,9 @@ def added(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> Call
             for member in old.infolist():
                 is_index = member.filename == "pack.json"
                 new.writestr(member, json.dumps(index).encode() if is_index else old.read(member))
-            new.writestr(name, content, method)
+            member = zipfile.ZipInfo(name)
+            member.external_attr = mode << 16
+            new.writestr(member, content, method)
 
     return forge
 
@@ -166,13 +170,6 @@ def added(name: str, content: bytes, method: int = zipfile.ZIP_DEFLATED) -> Call
 def patched(old: bytes, new: bytes, count: int = -1) -> Callable[[Path, Path], None]:
     """Return a forger that replaces bytes of the file."""
     return lambda packed, target: target.write_bytes(packed.read_bytes().replace(old, new, count)) and None
-
-
-def linked(packed: Path, target: Path) -> None:
-    added("expectations.jsonl", b"")(packed, target)
-    with zipfile.ZipFile(target, "a") as archive:
-        archive.filelist[-1].external_attr = 0o120777 << 16
-        archive._didModify = True  # type: ignore[attr-defined]
 
 
 def end(packed: Path, target: Path, at: int, content: bytes) -> None:
@@ -194,7 +191,7 @@ FORGED: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "hidden": (added("log/.x.parquet", b""), "is no file of a pack"),
     "logs": (added("logs/spark.log", b""), "is no file of a pack"),
     "twice": (patched(b"timeline.json", b"manifest.json"), "'manifest.json' is there twice"),
-    "a link": (linked, "'expectations.jsonl' is no file of a pack"),
+    "a link": (added("expectations.jsonl", b"", mode=0o120777), "'expectations.jsonl' is no file of a pack"),
     "a bomb": (added("expectations.jsonl", bytes(300 * MEBIBYTE)), "has 314,572,800 bytes, more than"),
     "a small bomb": (added("log/x.parquet", bytes(2 * MEBIBYTE)), "times as large as its compressed content"),
     "lzma": (added("expectations.jsonl", b"x" * 99, zipfile.ZIP_LZMA), "another method than Deflate"),

@@ -173,7 +173,9 @@ def two_owners_of_whom_one_is_frozen(run: Run) -> None:
     _fault(run, "zombie", 30, 41, "resume_clients", clients=[FIRST], takes="members")
 
 
-@defect("the same, after the first has lost the partition, joined again and got it anew", fails=CO_OWNED)
+@defect(
+    "the same, and the first owner had lost the partition, joined again, and been assigned it again", fails=CO_OWNED
+)
 def two_owners_after_the_first_joined_again(run: Run) -> None:
     _overlapping(run)
     _fault(run, "zombie", 30, 39, "resume_clients", clients=[FIRST], takes="members")
