@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any
 
 from aftershock.names import offsets_partition
-from aftershock.results.checks.explanations.leadership import changes, may_elect_unclean
+from aftershock.results.checks.explanations.leadership import changes, in_office, may_elect_unclean
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.explanations.retries import breaks_connections, connection_ends
 from aftershock.results.checks.explanations.rewrites import logged_offsets
@@ -107,13 +107,8 @@ def coordinators(evidence: Evidence, group: str, from_us: int, until_us: int) ->
         (one for one in evidence.leaders or () if (one.topic, one.partition) == (COORDINATION, number)),
         key=lambda one: one.epoch,
     )
-    nodes: set[int] = set()
-    for at, one in enumerate(history):
-        ended_us = history[at + 1].by_us if at + 1 < len(history) else None
-        begun_us = one.after_us if at else None
-        if one.leader is not None and (begun_us is None or begun_us <= until_us):
-            nodes |= {one.leader} if ended_us is None or ended_us >= from_us else set()
-    return frozenset(nodes) if nodes else None
+    nodes = frozenset(one.leader for one in in_office(history, from_us, until_us) if one.leader is not None)
+    return nodes or None
 
 
 def _injected(evidence: Evidence) -> list[Harm]:

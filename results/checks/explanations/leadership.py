@@ -89,15 +89,20 @@ def led_by(
     by_place: dict[tuple[str, int], list[Leadership]] = {}
     for one in sorted(leaders, key=lambda one: one.epoch):
         by_place.setdefault((one.topic, one.partition), []).append(one)
-    led = []
-    for place, history in by_place.items():
-        ends_us = [later.by_us for later in history[1:]] + [None]
-        for at, (one, end_us) in enumerate(zip(history, ends_us, strict=True)):
-            begun = at == 0 or one.after_us is None or one.after_us <= until_us
-            if (one.leader is None or one.leader in brokers) and begun and (end_us is None or end_us >= from_us):
-                led.append(place)
-                break
-    return led
+    return [
+        place
+        for place, history in by_place.items()
+        if any(one.leader is None or one.leader in brokers for one in in_office(history, from_us, until_us))
+    ]
+
+
+def in_office(history: Sequence[Leadership], from_us: int, until_us: int) -> Iterator[Leadership]:
+    """Yield those leaderships of a partition, given in order of their epochs, that an interval may overlap."""
+    for at, one in enumerate(history):
+        begun_us = one.after_us if at else None
+        ended_us = history[at + 1].by_us if at + 1 < len(history) else None
+        if (begun_us is None or begun_us <= until_us) and (ended_us is None or ended_us >= from_us):
+            yield one
 
 
 def session_us(evidence: Evidence) -> int:

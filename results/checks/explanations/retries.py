@@ -106,7 +106,7 @@ def _second_attempts(evidence: Evidence, client: Client, own: Explanation, harms
         if api in (None, "Produce") and breaks_connections(harm, workers, client.produce_rack, topics):
             cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
             during = replace(own, cause=cause, evidence="journal.jsonl", from_us=harm.start_us, until_us=harm.end_us)
-            if client.acks_all or not harm.brokers or harm.links or harm.everywhere or not evidence.leaders:
+            if client.acks_all or not harm.brokers or harm.links or not evidence.leaders:
                 yield during
             else:  # without acks=all, a broker that leads nothing of a partition has none of its requests
                 for topic, number in led_by(evidence.leaders, harm.brokers, harm.start_us, harm.end_us):

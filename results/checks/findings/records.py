@@ -153,8 +153,8 @@ _SPOT = ("topic", "partition", "offset")
 
 
 def _gone() -> Column:
-    """True for a record of the run that a reader had, that is in no log, and that was not acknowledged."""
-    return F.col("client").isNotNull() & ~acked() & (F.size("held") == 0) & (F.size("placed") > 0)
+    """True for a record of the run that a reader had, that the log does not have, and that was not acknowledged."""
+    return F.col("client").isNotNull() & ~acked() & (F.col("logged") == 0) & (F.size("placed") > 0)
 
 
 def _with_occupied(ledger: DataFrame, log: DataFrame) -> DataFrame:
@@ -180,8 +180,7 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     rows = _with_occupied(ledger, log).withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged
-    with_log = [run for run, evidence in enumerate(dims.evidences) if evidence.parquet["log"]]
-    gone = _gone() & F.col("run").isin(with_log)
+    gone = _gone() & _in_no_log(dims)
     in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
     acknowledged_place = F.struct("topic", "partition", "offset")
     comparable = acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
@@ -317,8 +316,12 @@ def undeliverable(dims: Dims, undelivered: Column) -> Column:
 
     Whether their producer may lose them is a question of the producer's checks. Without a log nothing is known.
     """
+    return undelivered & _in_no_log(dims)
+
+
+def _in_no_log(dims: Dims) -> Column:
     with_log = [run for run, evidence in enumerate(dims.evidences) if evidence.parquet["log"]]
-    return undelivered & (F.col("logged") == 0) & F.col("run").isin(with_log)
+    return (F.col("logged") == 0) & F.col("run").isin(with_log)
 
 
 def _own() -> Column:
