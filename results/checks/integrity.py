@@ -187,7 +187,7 @@ def _of_subject(
                 f"{unreached} further records were not judged, because they lie beyond the position "
                 "that the consumer had reached when it stopped reading"
             )
-        if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
+        if not finding.examined and (rule.if_examined or (subject in rule.optional and (total or subject == "commit"))):
             yield unjudged
             continue
         yield Result(rule_name, name, arm, finding, "; ".join(filter(None, notes)), partial)
@@ -249,6 +249,7 @@ def _of_replicas(evidence: Evidence, facts: Facts) -> Iterator[Result]:
     unread = [finding for finding in replicas if finding.rule == "unread"]
     differing = [finding for finding in replicas if finding.rule == RULES["replica"].findings["replicas"]]
     absent = _without_rows(evidence, [finding.client for finding in unread]) if unread else []
+    unlogged = [finding for finding in replicas if finding.rule == "unlogged" and finding.broken]
     missing = sum(finding.broken for finding in unread)
     if differing or missing:
         examined = sum(finding.examined for finding in differing)
@@ -256,8 +257,9 @@ def _of_replicas(evidence: Evidence, facts: Facts) -> Iterator[Result]:
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
         notes += [f"replicas/ has no row of a replica of {_some(absent)}"] if absent else []
+        notes += [f"log/ ends before all replicas of {_broken_names(unlogged)}"] if unlogged else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
-        yield Result("replica", "replicas", None, combined, note, _UNREAD if missing or absent else "")
+        yield Result("replica", "replicas", None, combined, note, _UNREAD if missing or absent or unlogged else "")
 
 
 def _without_rows(evidence: Evidence, replicas: Iterable[str]) -> list[str]:

@@ -146,13 +146,13 @@ RULES: Mapping[str, Rule] = {
     ),
     "phantom": Rule(
         "a record, in the log or delivered, that no producer sent; a record in the log that its producer reported as "
-        "failed",
+        "failed; a commit in the coordinator's log that no client sent",
         "nothing",
         "find out which other program writes to the topic, and whether the record's header was damaged in transit; "
         "for a producer's phantoms, whether it sends records that it has reported as failed",
-        {"log": "phantom", "produce": "phantom", "consume": "phantom"},
-        optional=("produce",),
-        needs={"produce": "a failed record"},
+        {"log": "phantom", "produce": "phantom", "consume": "phantom", "commit": "phantom"},
+        optional=("produce", "commit"),
+        needs={"produce": "a failed record", "commit": "a `commit` workload, which tells each commit that it sent"},
     ),
     "misplaced": Rule(
         "a record at another offset than the acknowledged offset",

@@ -138,7 +138,7 @@ def findings(
         of_lanes(delivered, dims),
         commits(read.log, delivered, dims),
         offsets(read, dims),
-        replicas(read.replicas, read.log) if with_replicas else None,
+        replicas(read.replicas, read.log, dims) if with_replicas else None,
     ]
     if ledger is None:
         tables.append(shared(read.log))

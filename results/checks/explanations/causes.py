@@ -5,12 +5,13 @@ from aftershock.results.checks.explanations.leadership import of_leaders
 from aftershock.results.checks.explanations.model import Explanation, in_order, unplaced
 from aftershock.results.checks.explanations.retries import of_retries
 from aftershock.results.checks.explanations.rewrites import of_rewrites
+from aftershock.results.checks.explanations.written import timed
 from aftershock.results.evidence.evidence import Evidence
 
 
 def explanations(evidence: Evidence) -> tuple[Explanation, ...]:
     """Return what the run's witnessed causes explain, the certain ones first."""
-    of_records = [*of_leaders(evidence), *of_rewrites(evidence)]
+    of_records = timed(evidence, [*of_leaders(evidence), *of_rewrites(evidence)])
     at_offsets = [one for one in of_records if (one.from_offset, one.until_offset) != (None, None)]
     losses = [unplaced(one) for one in at_offsets if (one.rule, one.side) == ("lost", "produce")]
     return in_order([*of_records, *losses, *of_retries(evidence), *of_groups(evidence, of_records)])

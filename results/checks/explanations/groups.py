@@ -31,7 +31,7 @@ from aftershock.names import offsets_partition
 from aftershock.results.checks.explanations.leadership import changes, in_office, may_elect_unclean
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.explanations.retries import breaks_connections, connection_ends
-from aftershock.results.checks.explanations.rewrites import logged_offsets
+from aftershock.results.checks.explanations.written import logged_offsets
 from aftershock.results.checks.findings.groups import committers, committing_readers
 from aftershock.results.checks.findings.ownership import group_of
 from aftershock.results.checks.findings.records import reader_events

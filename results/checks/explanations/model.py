@@ -34,7 +34,7 @@ from aftershock.results.spark.tables import beside
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
-    "attempts:int,group:string,occupied:boolean>"
+    "attempts:int,group:string,occupied:boolean,sent_us:bigint>"
 )
 """Place and time of an anomaly in Spark's tables, the columns of ``Anomaly``."""
 ANYWHERE = ""
@@ -46,7 +46,8 @@ class Anomaly:
 
     ``from_us`` and ``until_us`` are the interval in which the cause must have been at work, such as from the sending of
     a record to its acknowledgement. ``topic`` is the topic's name or id; ``group`` the consumer group of a commit.
-    ``occupied`` is True if the log holds another record at the offset, or ends before it.
+    ``occupied`` is True if the log holds another record at the offset, or ends before it. ``sent_us`` is when the
+    record was sent.
     """
 
     client: str
@@ -60,6 +61,7 @@ class Anomaly:
     attempts: int | None = None
     group: str | None = None
     occupied: bool | None = None
+    sent_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,10 @@ class Explanation:
     """Cause that explains anomalies of a rule within its limits; None sets no limit.
 
     The anomaly's interval must overlap ``from_us`` to ``until_us``, or lie within them if ``throughout`` is True, and
-    last at least ``lasting_us``. Its offset must be at least ``from_offset`` and below ``until_offset``, its leader
-    epoch below ``epoch``, its number of attempts at least ``attempts``. A ``truncation`` explains only an anomaly at an
-    occupied offset, an ``unplaced`` explanation only one without an offset. ``cause`` is a phrase for a sentence,
-    ``evidence`` names the file that witnesses it.
+    last at least ``lasting_us``; a record must be sent by ``sent_by_us``. Its offset must be at least ``from_offset``
+    and below ``until_offset``, its leader epoch below ``epoch``, its number of attempts at least ``attempts``. A
+    ``truncation`` explains only an anomaly at an occupied offset, an ``unplaced`` explanation only one without an
+    offset. ``cause`` is a phrase for a sentence, ``evidence`` names the file that witnesses it.
     """
 
     rule: str
@@ -86,6 +88,7 @@ class Explanation:
     until_offset: int | None = None
     from_us: int | None = None
     until_us: int | None = None
+    sent_by_us: int | None = None
     lasting_us: int | None = None
     epoch: int | None = None
     attempts: int | None = None
@@ -111,7 +114,10 @@ class Explanation:
             (self.from_us, first_us if self.throughout else last_us),
             (self.attempts, anomaly.attempts),
         )
-        at_most = ((self.until_us, last_us if self.throughout else first_us),)
+        at_most = (
+            (self.until_us, last_us if self.throughout else first_us),
+            (self.sent_by_us, anomaly.sent_us),
+        )
         below = ((self.until_offset, anomaly.offset), (self.epoch, -1 if anomaly.epoch is None else anomaly.epoch))
         lasted = None if None in (anomaly.from_us, anomaly.until_us) else anomaly.until_us - anomaly.from_us  # type: ignore[operator]
         return (
@@ -132,6 +138,7 @@ _LIMITS = (
     ("until_offset", "bigint"),
     ("from_us", "bigint"),
     ("until_us", "bigint"),
+    ("sent_by_us", "bigint"),
     ("lasting_us", "bigint"),
     ("epoch", "int"),
     ("attempts", "int"),
@@ -148,6 +155,7 @@ _MATCHES = """
     and (x.`group` is null or coalesce(x.`group` = at.`group`, false))
     and (x.from_us is null or coalesce(if(x.throughout, at.from_us, at.until_us) >= x.from_us, false))
     and (x.until_us is null or coalesce(if(x.throughout, at.until_us, at.from_us) <= x.until_us, false))
+    and (x.sent_by_us is null or coalesce(at.sent_us <= x.sent_by_us, false))
     and (x.lasting_us is null or coalesce(at.until_us - at.from_us >= x.lasting_us, false))
     and (x.epoch is null or coalesce(at.epoch, -1) < x.epoch)
     and (x.attempts is null or coalesce(at.attempts >= x.attempts, false))

@@ -18,11 +18,7 @@ any other kind                    what its ``permits`` lists, of records that we
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from aftershock.results.checks.explanations.leadership import (
     READ_AGAIN,
@@ -33,6 +29,7 @@ from aftershock.results.checks.explanations.leadership import (
     unheard_us,
 )
 from aftershock.results.checks.explanations.model import Explanation, for_rules
+from aftershock.results.checks.explanations.written import logged_offsets
 from aftershock.results.checks.obligations.reach import harms_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.manifest import LEADERS
@@ -117,14 +114,3 @@ def _expired(evidence: Evidence, plain: Explanation) -> Iterator[Explanation]:
         # a partition without any record left has lost them all
         start = kept[number][0] if number in kept else None
         yield from for_rules(replace(plain, partition=number, until_offset=start), *TRUNCATED)
-
-
-def logged_offsets(evidence: Evidence, topic: str) -> dict[int, tuple[int, int]] | None:
-    """Return the first and last offset in the log by partition; None if the log's files are not on this host."""
-    files = [part for part in evidence.parquet["log"] if isinstance(part, Path)]
-    if not files:
-        return None
-    rows = ds.dataset(files).to_table(["partition", "offset"], filter=pc.field("topic") == topic)
-    ends = rows.group_by("partition").aggregate([("offset", "min"), ("offset", "max")])
-    columns = (ends[name].to_pylist() for name in ("partition", "offset_min", "offset_max"))
-    return {number: (first, last) for number, first, last in zip(*columns, strict=True)}

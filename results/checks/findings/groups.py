@@ -2,9 +2,10 @@
 
 **Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
 commit is *ahead* if the log has a record between what its group had been delivered when the commit was sent and the
-committed offset (transaction markers are never delivered). Before its first delivery, a group has read what lies below
-that delivery. Of a commit without ``took_us``, whose time of sending is unknown, only a position beyond what was
-delivered by its acknowledgement is certainly ahead; otherwise it is ``commit_undated`` and not judged.
+committed offset (transaction markers are never delivered), or ends before the committed offset. Before its first
+delivery, a group has read what lies below that delivery. Of a commit without ``took_us``, whose time of sending is
+unknown, only a position beyond what was delivered by its acknowledgement is certainly ahead; otherwise it is
+``commit_undated`` and not judged.
 
 **Coordinator logs** (the offsets topic) are judged for ``commit`` workloads, whose groups read nothing, and for groups
 of consumers if the topic was read after they had ended (event ``offsets_read``). A consumer would resume at a
@@ -12,23 +13,28 @@ partition's last entry, a tombstone (null value) means none. An acknowledged com
 commit that was acknowledged before this one was sent; or, if no known commit has that entry's offset, if the entry is
 below this commit's offset. So a later commit of a lower offset that a client really sent loses nothing. An entry is
 *backward* if it is below the previous entry of its group and partition, unless the previous entry was a tombstone, or
-the client really sent these commits in that order. The offsets topic is not read from an attached cluster, and a share
-coordinator writes nothing to the offsets topic.
+the client really sent these commits in that order. An entry of a ``commit`` workload's group that no commit of that
+workload has is a *phantom*. The offsets topic is not read from an attached cluster, and a share coordinator writes
+nothing to the offsets topic.
 
 **Replicas** are read by the harness after the last heal. A replica is summarised by its record count and the xor of
-64-bit hashes of its records. It *differs* if it has fewer records than the log, or ends before it; of the others, if
-most of them have another summary. If there is no majority, nothing tells which of them is right, and all differ. A
-replica that could not be read to its end is not evidence for or against Kafka. In findings about replicas the column
-``client`` names the replica, ``orders/3 on k2``, and ``side`` is ``replica``.
+64-bit hashes of its records. It *differs* if it has fewer records than the log (above the replicas' start, if retention
+may delete records within the run), or ends before it; of the others, if most of them have another summary. A log that
+ends before all of a partition's replicas is ``unlogged``. If there is no majority, nothing tells which of them is
+right, and all differ. A replica that could not be read to its end is not evidence for or against Kafka. In findings
+about replicas the column ``client`` names the replica, ``orders/3 on k2``, and ``side`` is ``replica``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.ownership import commits_of, group_of
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, reader_events, record
+from aftershock.results.checks.obligations.reach import settings_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables, beside
@@ -60,8 +66,14 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
     )
     doubtful = judged.where(F.col("committed") > F.col("reached") + 1).drop("record")
     passed = log.select("run", "topic", "partition", "offset", record().alias("record"))
+    ends = log.groupBy("run", "topic", "partition").agg(F.max("offset").alias("offset")).withColumn("ends", F.lit(True))
     between = (F.col("offset") > F.col("reached")) & (F.col("offset") < F.col("committed"))
-    unread = passed.join(beside(doubtful), ["run", "topic", "partition"]).where(between)
+    beyond = F.coalesce("ends", F.lit(False)) & (F.col("offset") + 1 < F.col("committed"))
+    unread = (
+        passed.unionByName(ends.withColumn("record", no_record()), allowMissingColumns=True)
+        .join(beside(doubtful), ["run", "topic", "partition"])
+        .where(between | beyond)
+    )
     ahead = unread.groupBy(*_PARTITION, "at", "sent_us", "committed").agg(F.min("record").alias("record"))
     client, dated = F.col("client"), F.col("sent_us").isNotNull()
     place = place_of(topic="topic", partition="partition", offset="committed", from_us="at", until_us="at")
@@ -135,7 +147,8 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
         *("run", "group", "topic", F.col("topic_partition").alias("partition"), "committed"),
         F.struct("partition", "offset").alias("place"),
     )
-    return _lost(known, log).unionByName(_backward(known, log))
+    sent = read.outcomes.drop("client").where(F.col("op") == SIDE).join(by_client, ["run", "workload", "arm"])
+    return reduce(DataFrame.unionByName, [_lost(known, log), _backward(known, log), _unsent(sent, log)])
 
 
 def _lost(known: DataFrame, log: DataFrame) -> DataFrame:
@@ -180,11 +193,30 @@ def _backward(known: DataFrame, log: DataFrame) -> DataFrame:
     return examined.unionByName(explode_facts(back, facts))
 
 
+def _unsent(sent: DataFrame, log: DataFrame) -> DataFrame:
+    """Return findings about log entries that no ``commit`` workload sent; without all sent offsets nothing is said."""
+    place = sent.groupBy(*_PLACE).agg(
+        F.min("client").alias("client"),
+        F.collect_set("offset").alias("offsets"),
+        F.max(F.col("offset").isNull()).alias("unknown"),
+    )
+    entries = log.where(F.col("committed").isNotNull()).join(place.where(~F.col("unknown")), [*_PLACE])
+    unsent = ~F.array_contains("offsets", F.col("committed"))
+    rows = entries.withColumn("record", no_record())
+    return explode_facts(rows, [Fact("phantom", SIDE, F.col("client"), 1, F.when(unsent, 1))])
+
+
 REPLICA_SIDE = "replica"
 _REPLICA_PARTITION = ("run", "topic", "partition")
 
 
-def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
+def may_expire(evidence: Evidence, topic: Mapping[str, Any]) -> bool:
+    """Return True if retention may delete a topic's records within a run, by its settings or a broker's moved clock."""
+    clocks = any((line.get("undo") or {}).get("verb") == "restore_clock" for line in evidence.journal)
+    return clocks or any("retention." in name for name in (*(topic.get("config") or {}), *settings_of(evidence)))
+
+
+def replicas(table: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     """Return findings about replicas that differ from the log or from most replicas, or that were unreadable."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
     twice = F.count("start_offset") > F.count_distinct("start_offset")  # equal rows would cancel out in the XOR
@@ -196,8 +228,19 @@ def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
         F.max("end_offset").alias("end"),
     )
     # retention may have deleted records before the replicas' start since the log was read
+    expiring = [
+        (run, topic["name"])
+        for run, evidence in enumerate(dims.evidences)
+        for topic in evidence.timeline.get("topics", ())
+        if may_expire(evidence, topic)
+    ]
     starts = beside(by_replica.groupBy(*_REPLICA_PARTITION).agg(F.min("start").alias("start")))
-    logged = log.join(starts, [*_REPLICA_PARTITION]).where(F.col("offset") >= F.col("start"))
+    kept = dims.table(expiring, "run int, topic string").withColumn("expires", F.lit(True))
+    logged = (
+        log.join(starts, [*_REPLICA_PARTITION])
+        .join(beside(kept), ["run", "topic"], "left")
+        .where(F.col("expires").isNull() | (F.col("offset") >= F.col("start")))
+    )
     expected = logged.groupBy(*_REPLICA_PARTITION).agg(
         F.count("*").alias("logged"), F.max("offset").alias("last_logged")
     )
@@ -226,6 +269,11 @@ def replicas(table: DataFrame, log: DataFrame) -> DataFrame:
         Fact("unread", REPLICA_SIDE, name, 1, _one(F.col("unread"))),
     ]
     of_replicas = explode_facts(rows.withColumn("record", no_record()), facts)
+    whole = rows.where(F.col("kind") == "whole").groupBy(*_REPLICA_PARTITION)
+    ends = whole.agg(F.min("end").alias("end"), F.min("records").alias("records"), F.max("last_logged").alias("last"))
+    further = (F.col("records") > 0) & (F.col("end") > F.coalesce(F.col("last") + 1, F.lit(0)))
+    place = Fact("unlogged", REPLICA_SIDE, F.concat_ws("/", "topic", "partition"), 1, _one(further))
+    of_replicas = of_replicas.unionByName(explode_facts(ends.withColumn("record", no_record()), [place]))
     # partitions with records, of runs whose replicas were read, of which no replica was
     with_records = log.join(beside(table.select("run").distinct()), "run", "left_semi").select(*_REPLICA_PARTITION)
     bare = with_records.distinct().join(beside(by_replica), [*_REPLICA_PARTITION], "left_anti")

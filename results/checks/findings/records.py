@@ -35,7 +35,10 @@ LOG_READER = "log"
 """Client name of findings about the log, which concern no client."""
 
 _KEY = ("run", "rule", "side", "client")
-AT_FIELDS = ("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "group", "occupied")
+AT_FIELDS = (
+    *("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "group", "occupied"),
+    "sent_us",
+)
 
 
 def place_of(**values: Column | str | None) -> Column:
@@ -187,7 +190,9 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
     elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, acknowledged_place)
     known = {"epoch": "leader_epoch", "attempts": "attempts"}
     place = {"topic": "topic", "partition": "partition", "offset": "offset"}
-    when_acked = place_of(**place, **known, from_us="done_us", until_us="done_us", occupied="occupied")
+    when_acked = place_of(
+        **place, **known, from_us="done_us", until_us="done_us", occupied="occupied", sent_us="sent_us"
+    )
     # an attempt writes one copy, in the partition of the first; no second one was possible of a record sent once
     partitions = F.array_distinct(F.transform(placed, lambda one: F.struct(one["topic"], one["partition"])))
     by_attempts = (F.size(placed) <= F.coalesce("attempts", F.size(placed))) & (F.size(partitions) == 1)
@@ -209,9 +214,10 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
         from_us="done_us",
         until_us="done_us",
         occupied="occupied",
+        sent_us="sent_us",
     )
     had_us = F.array_min(F.transform("deliveries", lambda one: one["first_us"]))
-    when_had = place_of(**place, from_us=had_us, until_us=had_us, occupied="occupied")
+    when_had = place_of(**place, from_us=had_us, until_us=had_us, occupied="occupied", sent_us="sent_us")
     of_producers = [
         Fact("lost", "produce", client, acked(), lost, when_acked),
         Fact("lost", "produce", client, None, F.when(gone, 1), when_had),

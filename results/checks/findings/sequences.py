@@ -79,7 +79,7 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
     # the newest leader epoch of each partition, from readers that report the high watermark of each response
     own_epochs = delivered.where(F.col("own") & F.col("epoch").isNotNull())
     newest = own_epochs.groupBy(*by_partition).agg(F.max("epoch").alias("newest"))
-    counts = _examined(_with_attempts(_flagged(exact), read).join(beside(newest), [*by_partition], "left"))
+    counts = _examined(_flagged(_with_attempts(exact, read)).join(beside(newest), [*by_partition], "left"))
     if doubted is not None:
         # no row of an intact sequence is broken: one row per client
         intact = rows.join(beside(doubted), "print", "left_anti")
@@ -121,27 +121,33 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add ``late`` (a row with a higher value precedes), ``before`` (previous row) and ``dirty`` (any row is late)."""
+    """Add ``late`` (a row with a higher value precedes), ``before`` (previous row) and ``dirty`` (any row is late).
+
+    A record of the log that was acknowledged before a record before it was sent was certainly written in another order
+    than the log shows, so nothing explains that: it loses its times.
+    """
     lane = Window.partitionBy(*_SEQUENCE)
     order = lane.orderBy("at", "value")
-    highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest, F.lit(False))
+    highest = F.max(F.struct("value", "sent_us")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest["value"], F.lit(False))
     before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(order)
     soon = lane.orderBy("at").rangeBetween(Window.unboundedPreceding, SECOND_US)
     top = F.greatest(F.max("high_watermark").over(soon), F.lead("high_watermark").over(order))
     flagged = rows.withColumns({"late": late, "before": before, "top": top})
-    return flagged.withColumns({"dirty": F.max("late").over(lane), "until": F.max("at").over(lane)})
+    possible = ~F.coalesce(late & (highest["sent_us"] > F.col("until_us")), F.lit(False))
+    times = {name: F.when(possible, F.col(name)) for name in ("from_us", "until_us", "attempts")}
+    return flagged.withColumns({"dirty": F.max("late").over(lane), "until": F.max("at").over(lane), **times})
 
 
 def _with_attempts(rows: DataFrame, read: Tables) -> DataFrame:
-    """Add to rows of the log the times of the record at its producer, in which it may have been sent again.
+    """Add to rows of the log when the record was sent, and the times in which it may have been sent again.
 
-    A record that was sent once has no such time (null).
+    A record that was sent once has no such times (null).
     """
-    produced = read.outcomes.where((F.col("op") == "produce") & (F.col("attempts").isNull() | (F.col("attempts") > 1)))
-    sent = produced.select(
-        *("run", "producer_id", "seq", F.lit("log").alias("side"), "attempts"),
-        *(F.col("sent_us").alias("log_from_us"), F.coalesce("done_us", "deadline_us").alias("log_until_us")),
+    again, until_us = F.coalesce(F.col("attempts") > 1, F.lit(True)), F.coalesce("done_us", "deadline_us")
+    sent = read.outcomes.where(F.col("op") == "produce").select(
+        *("run", "producer_id", "seq", F.lit("log").alias("side"), "attempts", "sent_us"),
+        *(F.when(again, F.col("sent_us")).alias("log_from_us"), F.when(again, until_us).alias("log_until_us")),
     )
     joined = rows.join(sent, ["run", "producer_id", "seq", "side"], "left")
     of_log = {name: F.coalesce(name, f"log_{name}") for name in ("from_us", "until_us")}
@@ -196,7 +202,7 @@ def _facts() -> list[Fact]:
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
     is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
     exact, of_log = F.col("point").isNotNull(), F.col("side") == "log"
-    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied")})
+    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied", "sent_us")})
     ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
     return [
         Fact("order", side, client, ordered, exact & F.col("late"), at),

@@ -128,7 +128,7 @@ def test_every_slo_of_commits_is_judged_for_the_arms_that_commit(evidence_: Evid
     subjects = {subject for id_, subject in checks if id_.startswith("slo/commit.")}
     assert {"arm=ours", "arm=theirs"} == subjects
     others = {id_ for id_, subject in checks if "commit" not in id_ and subject.split()[0] in subjects}
-    assert {"integrity/lost", "integrity/backward"} == others
+    assert {"integrity/lost", "integrity/backward", "integrity/phantom"} == others
     success = next(check for (id_, subject), check in checks.items() if id_ == "slo/commit.success")
     assert f"{RATE * (LOAD_END_S - 6) - 1} of {RATE * (LOAD_END_S - 6)} commits were acknowledged" in success.why
 
@@ -165,7 +165,7 @@ def test_a_plan_that_only_commits_is_judged_by_its_commits(spark: "SparkSession"
     runs = named({"only": only}, tmp_path)
     verdict = evaluate(runs["only"], together(spark, runs)["only"])
     assert [] == [(check.id, check.why) for check in verdict.checks if check.status is not Status.PASS]
-    assert {"integrity/lost", "integrity/backward"} == {
+    assert {"integrity/lost", "integrity/backward", "integrity/phantom"} == {
         check.id for check in verdict.checks if check.kind == "integrity"
     }
 

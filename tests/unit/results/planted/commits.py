@@ -36,6 +36,12 @@ def commit_in_doubt(run: Run) -> None:
     commit_lost(run)
 
 
+@defect("an entry of a group's log that no client sent", fails=("integrity/phantom",), base=commits_run)
+def commit_nobody_sent(run: Run) -> None:
+    last = run.get("offsets", _entry(run, LAST))
+    run.add("offsets", last | {"offset": last["offset"] + 1, "committed": last["committed"] + 1})
+
+
 @defect(
     "two commits of a group that changed places in the log, and no connection ended",
     fails=("integrity/backward",),
@@ -94,7 +100,7 @@ def taken_back(run: Run) -> None:
 
 @defect(
     "commits whose coordinators' log could not be read",
-    unsure=("integrity/lost", "integrity/backward"),
+    unsure=("integrity/lost", "integrity/backward", "integrity/coverage"),
     base=commits_run,
 )
 def log_unread(run: Run) -> None:

@@ -11,6 +11,7 @@ from aftershock.tests.unit.results.planted import (
     obligations,
     readers,
     records,
+    replicas,
     trust,
 )
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
@@ -27,5 +28,6 @@ __all__ = [
     "obligations",
     "readers",
     "records",
+    "replicas",
     "trust",
 ]

@@ -119,6 +119,16 @@ def lost_beside_a_change(run: Run) -> None:
     _overwritten(run, _last_before(run, 26 * S, partition=1), _elected(run, 0, 4))
 
 
+@defect(
+    "the same, acknowledged long before the records below that offset were sent",
+    fails=("integrity/lost",),
+    base=led_run,
+)
+def lost_long_before_a_change(run: Run) -> None:
+    _lossy(run)
+    _overwritten(run, _last_before(run, 20 * S), _elected(run, 0, 4))
+
+
 @defect("the same of a producer with acks=all", fails=LOST, base=led_run)
 def lost_with_acks_all(run: Run) -> None:
     _overwritten(run, _last_before(run, 26 * S), _elected(run, 0, 4))
@@ -186,6 +196,32 @@ def lost_after_a_deletion(run: Run) -> None:
     _deleting(run, {"0": 1_000_000})
 
 
+@defect(
+    "a record acknowledged below the offset of a deletion, sent long after the record at that offset",
+    fails=("integrity/lost",),
+)
+def lost_later_than_a_deletion(run: Run) -> None:
+    run.set("produce", run.at("produce", 0, 900), offset=_offset(run, 300), leader_epoch=None)
+    _nowhere(run, 900)
+    _deleting(run, {"0": _offset(run, 306)})
+
+
+@defect("the same without the offset of the acknowledgement", fails=("integrity/lost",))
+def lost_later_without_an_offset(run: Run) -> None:
+    _without_offset(run, 900)
+    _deleting(run, {"0": _offset(run, 306)})
+
+
+@defect(
+    "the same of a record that was sent before the record at the offset of the deletion: the judge can't tell",
+    unsure=("integrity/lost",),
+    says="the offset of an acknowledgement is missing",
+)
+def lost_earlier_without_an_offset(run: Run) -> None:
+    _without_offset(run, 300)
+    _deleting(run, {"0": _offset(run, 306)})
+
+
 def _twice(run: Run, seq: int, *, attempts: int | None) -> None:
     _lossy(run, "all")
     run.set("produce", run.at("produce", 0, seq), attempts=attempts)
@@ -214,7 +250,7 @@ def three_times_in_two_attempts(run: Run) -> None:
     run.add("log", copy)
 
 
-@defect("the same, and the second copy is in another partition", fails=("integrity/duplicate",))
+@defect("the same, and the second copy is in another partition", fails=("integrity/duplicate", "integrity/order"))
 def elsewhere_in_two_attempts(run: Run) -> None:
     _twice(run, 300, attempts=2)
     run.set("log", run.frames["log"].index[-1], partition=(int(run.frames["log"]["partition"].iloc[-1]) + 1) % 6)
@@ -259,6 +295,36 @@ def _swapped(run: Run, first: int, second: int) -> None:
         rows = run.frames[table]
         both = (rows["producer_id"] == 0) & rows["seq"].isin([first, second])
         run.set(table, rows.index[both], seq=first + second - rows.loc[both, "seq"])
+
+
+def _overtaken(run: Run, after_us: int) -> None:
+    """Let record 300 lie behind 306, and be acknowledged in a second attempt so long after 306 was sent."""
+    _lossy(run, "all")
+    one, other = (run.at("produce", 0, seq) for seq in (300, 306))
+    offsets = [run.get("produce", index)["offset"] for index in (one, other)]
+    sent_us = int(run.get("produce", other)["sent_us"])
+    run.set("produce", one, offset=offsets[1], attempts=2, done_us=sent_us + after_us)
+    run.set("produce", other, offset=offsets[0])
+    for table in ("log", "consume"):
+        rows = run.frames[table]
+        both = (rows["producer_id"] == 0) & rows["seq"].isin([300, 306])
+        run.set(table, rows.index[both], seq=606 - rows.loc[both, "seq"])
+        if table == "consume":
+            run.set(table, rows.index[both], done_us=sent_us + S)
+    run.read_in_order()
+
+
+@defect(
+    "a record that lies behind one that was sent before it was acknowledged in its second attempt: explained",
+    says="sent the record more than once",
+)
+def overtaken_in_two_attempts(run: Run) -> None:
+    _overtaken(run, 1_000)
+
+
+@defect("the same, and the other was sent only after that acknowledgement", fails=("integrity/order",))
+def overtaken_after_two_attempts(run: Run) -> None:
+    _overtaken(run, -1_000)
 
 
 def _killed(run: Run, from_us: int, until_us: int) -> None:

@@ -349,7 +349,9 @@ def not_read(run: Run) -> None:
     run.documents["events"] = [line for line in run.documents["events"] if line["event"] != "offsets_read"]
 
 
-@defect("readers whose coordinators' logs could not be read", unsure=("integrity/backward", *LOST))
+@defect(
+    "readers whose coordinators' logs could not be read", unsure=("integrity/backward", "integrity/coverage", *LOST)
+)
 def reading_failed(run: Run) -> None:
     run.frames["offsets"] = run.frames["offsets"][:0]
 
@@ -536,38 +538,3 @@ def delivered_again_and_not_told(run: Run) -> None:
         line for line in run.documents["events"] if not (line["event"] == "assigned" and line["arm"] == "patient")
     ]
     _read_again(run, 3, _last_commit(run) - 30)
-
-
-def _replicas(run: Run, *short: tuple[int, int], by: int = 7) -> None:
-    """Add the replicas of all partitions; those of ``short`` (partition, broker) lack the last records."""
-    counts = run.frames["log"].groupby("partition")["offset"].max() + 1
-    rows = []
-    for number, count in counts.items():
-        for broker in (1, 2, 3):
-            records = int(count) - (by if (number, broker) in short else 0)
-            place = {"topic": "orders", "topic_id": "t1", "partition": number, "broker_id": broker, "start_offset": 0}
-            rows.append(place | {"end_offset": int(count), "records": records, "fingerprint": 77 * records})
-    run.add("replicas", *rows)
-
-
-@defect("three replicas that hold what the log holds: no alarm")
-def replicas_whole(run: Run) -> None:
-    _replicas(run)
-
-
-@defect(
-    "three equal replicas of a partition that all end before the log",
-    fails=("integrity/replica",),
-    says="orders/4 on k1, orders/4 on k2, orders/4 on k3",
-)
-def replicas_short(run: Run) -> None:
-    _replicas(run, (4, 1), (4, 2), (4, 3))
-
-
-@defect(
-    "two replicas that end before the log, beside a whole one",
-    fails=("integrity/replica",),
-    says="2 of 18 replicas; orders/4 on k1, orders/4 on k3",
-)
-def replicas_short_but_one(run: Run) -> None:
-    _replicas(run, (4, 1), (4, 3))

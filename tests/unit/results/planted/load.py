@@ -191,4 +191,6 @@ def closed_loop(run: Run) -> None:
 )
 def closed_loop_ended(run: Run) -> None:
     _closed_loop(run)
+    rows = run.frames["produce"]
+    run.drop("offsets", rows.index[rows["seq"] >= 160])
     _never_sent(run, 0, range(160, 1000), ("produce",))

@@ -334,6 +334,12 @@ def committed_what_was_read(run: Run) -> None:
     _committed(run, 15 * S, 0)
 
 
+@defect("a group that commits a position beyond the end of the log", fails=("integrity/commit_ahead",))
+def committed_beyond_the_end(run: Run) -> None:
+    _grouped(run)
+    _committed(run, 59 * S, -3)
+
+
 @defect("a group that commits three records that it has not read yet", fails=("integrity/commit_ahead",))
 def committed_ahead(run: Run) -> None:
     _grouped(run)

@@ -182,51 +182,6 @@ def two_immediate_retries(run: Run) -> None:
     run.documents["events"] += [line | {"t_us": 27 * S + n, "attempts": n} for n in (1, 2)]
 
 
-def _replicas(run: Run, **last: object) -> None:
-    same = {"topic": "orders", "topic_id": "t1", "start_offset": 0, "end_offset": 1000, "records": 1000}
-    rows = [
-        same | {"partition": partition, "broker_id": broker, "fingerprint": 77 * partition}
-        for partition in range(6)
-        for broker in (1, 2, 3)
-    ]
-    rows[-1] |= last
-    run.add("replicas", *rows)
-
-
-@defect("three equal replicas of every partition: no alarm")
-def replicas_alike(run: Run) -> None:
-    _replicas(run)
-
-
-@defect("partitions of one replica each: nothing to compare, no alarm")
-def single_replicas(run: Run) -> None:
-    _replicas(run)
-    rows = run.frames["replicas"]
-    run.drop("replicas", rows.index[rows["broker_id"] > 1])
-    run.documents["timeline"]["topics"][0]["replication"] = 1
-
-
-@defect("a replica without a row", unsure=("integrity/replica",), says="has no row of a replica of orders/5")
-def replica_without_rows(run: Run) -> None:
-    _replicas(run)
-    rows = run.frames["replicas"]
-    run.drop("replicas", rows.index[(rows["partition"] == 5) & (rows["broker_id"] == 3)])
-
-
-@defect("a replica that differs after the heal", fails=("integrity/replica",), says="orders/5 on k3")
-def replica_differs(run: Run) -> None:
-    _replicas(run, fingerprint=12)
-
-
-@defect(
-    "a replica that could not be read",
-    unsure=("integrity/replica",),
-    says="1 replicas could not be read: orders/5 on k3",
-)
-def replica_unread(run: Run) -> None:
-    _replicas(run, fingerprint=None, records=None, error="k3 was read to offset 7 of 1000 in time")
-
-
 @defect(
     "acknowledgements without an offset, as of duplicates: not compared, and told",
     says="13 acknowledged records have no offset to compare",

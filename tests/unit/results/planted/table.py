@@ -27,6 +27,7 @@ _GROUPS = {
     "explained": "Anomalies beside their cause, and beside another one",
     "readers": "Readers, and what brokers report to them",
     "explained_groups": "Anomalies of groups beside their cause, and beside another one",
+    "replicas": "Replicas",
     "commits": "Commits of groups without readers",
     "members": "Members of consumer groups",
     "latencies": "Time",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 BARE = Explanation("lost", "produce", "a cause", "a file")
-AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 2, "readers-a", occupied=True)
+AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 2, "readers-a", True, 5)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ AT_PLACE = Anomaly("orders/a", "orders", 3, 812, 10, 20, 4, "orders-a-produce", 
         ("until_offset", 813, 812),
         ("from_us", 20, 21),
         ("until_us", 10, 9),
+        ("sent_by_us", 5, 4),
         ("lasting_us", 10, 11),
         ("epoch", 5, 4),
         ("attempts", 2, 3),
@@ -46,11 +47,13 @@ def test_each_limit_holds(limit: str, inside: Any, outside: Any) -> None:
     assert not replace(BARE, **{limit: outside}).explains(AT_PLACE)
 
 
-@pytest.mark.parametrize("name", ["topic", "partition", "offset", "until_us", "from_us", "worker", "attempts", "group"])
+@pytest.mark.parametrize(
+    "name", ["topic", "partition", "offset", "until_us", "from_us", "worker", "attempts", "group", "sent_us"]
+)
 def test_an_unknown_value_is_within_no_limit(name: str) -> None:
     """An unknown leader epoch is the exception."""
     bound = Explanation(
-        *("lost", "produce", "", "", "orders/a", "orders-a-produce", "orders", None, 3, 0, 1000, 0, 100, 0, 5, 1),
+        *("lost", "produce", "", "", "orders/a", "orders-a-produce", "orders", None, 3, 0, 1000, 0, 100, 9, 0, 5, 1),
         group="readers-a",
     )
     assert bound.explains(AT_PLACE)
@@ -99,7 +102,8 @@ def test_spark_agrees_with_python(spark: "SparkSession") -> None:
             *(str(random.choice(["lost", "order"])), "produce", "", "", text("a", "b", known=0.3)),
             *(text("w1", "w2", known=0.2), topic, f"{topic}-id" if topic else None),
             *(number(0, 2, 0.5) if topic else None, number(0, 40, 0.3), number(40, 99, 0.3)),
-            *(number(0, 60, 0.4), number(40, 99, 0.4), number(0, 20, 0.2), number(1, 4, 0.3), number(1, 3, 0.2)),
+            *(number(0, 60, 0.4), number(40, 99, 0.4), number(20, 99, 0.2)),
+            *(number(0, 20, 0.2), number(1, 4, 0.3), number(1, 3, 0.2)),
             group=text("g1", "g2", known=0.2),
             throughout=bool(random.random() < 0.3),
             truncation=bool(random.random() < 0.3),
@@ -119,6 +123,7 @@ def test_spark_agrees_with_python(spark: "SparkSession") -> None:
                 number(1, 3, 0.7),
                 text("g1", "g2"),
                 [True, False, None][random.integers(0, 3)],
+                number(0, 99),
             ),
         )
         rows.append((int(random.integers(0, 2)), str(random.choice(["lost", "order", "skipped"])), place))
