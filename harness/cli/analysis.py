@@ -16,6 +16,7 @@ import typer
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.cli.options import ERROR, EvidenceOption, JsonOption, OutOption, RunArgument, SparkOption
+from aftershock.redaction import redact
 from aftershock.results.text import visible
 
 _COMPARED_RUNS_MAX = 8  # more columns do not fit on a screen
@@ -283,7 +284,8 @@ def export(
     root = trace_of(find_run(run_dir, out))
     if otlp:
         export_trace(root, otlp)
-        print(f"{otlp}: a trace of {len(root.children)} phases and faults")
+        print(f"{redact(otlp)}: a trace of {len(root.children)} phases and faults")
     if grafana:
-        print(f"{grafana}: {annotate_grafana(root, grafana, os.environ.get('GRAFANA_TOKEN', ''))} annotations")
+        written = annotate_grafana(root, grafana, os.environ.get("GRAFANA_TOKEN", ""))
+        print(f"{redact(grafana)}: {written} annotations")
     return 0

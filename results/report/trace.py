@@ -15,7 +15,7 @@ from typing import Any
 import requests
 
 from aftershock.errors import AftershockError, EvidenceError, Log
-from aftershock.redaction import redact
+from aftershock.redaction import redact, remember
 from aftershock.results.evidence.files import read_json, read_lines, read_object
 
 TIMEOUT_S = 5.0
@@ -119,19 +119,29 @@ def export_trace(root: Span, endpoint: str) -> None:
     record(root, None)
     url = f"{endpoint.rstrip('/')}/v1/traces"
     try:
-        result = OTLPSpanExporter(url, timeout=TIMEOUT_S).export(finished.get_finished_spans())
+        with requests.Session() as session:
+            session.hooks["response"].append(_refuse_redirection)
+            exporter = OTLPSpanExporter(url, timeout=TIMEOUT_S, session=session)
+            result = exporter.export(finished.get_finished_spans())
     except (requests.RequestException, ValueError) as error:
-        raise AftershockError(f"the trace could not be sent to {url}: {error}") from error
+        raise AftershockError(redact(f"the trace could not be sent to {url}: {error}")) from error
     if result is not SpanExportResult.SUCCESS:
         raise AftershockError(
-            f"the collector at {url} did not take the trace within {TIMEOUT_S:.0f} s; check the address"
+            redact(f"the collector at {url} did not take the trace within {TIMEOUT_S:.0f} s; check the address")
         )
+
+
+def _refuse_redirection(answer: requests.Response, *_: Any, **__: Any) -> None:
+    """Raise HTTPError for an answer that sends the request elsewhere, which the exporter would count as success."""
+    if 300 <= answer.status_code < 400:  # noqa: PLR2004 - RFC 9110, section 15.4
+        answer.close()
+        raise requests.HTTPError(f"answer {answer.status_code}, which redirects", response=answer)
 
 
 def export_run(home: Path, environment: Mapping[str, str], log: Log) -> None:
     """Export a run where the environment says: OTEL_EXPORTER_OTLP_ENDPOINT, and GRAFANA_URL with GRAFANA_TOKEN.
 
-    A receiver that is away is logged; the run's result does not depend on it.
+    Whatever a receiver does is logged; the run's result does not depend on it.
     """
     collector, grafana = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"), environment.get("GRAFANA_URL")
     if not collector and not grafana:
@@ -142,15 +152,20 @@ def export_run(home: Path, environment: Mapping[str, str], log: Log) -> None:
             export_trace(root, collector)
         if grafana:
             annotate_grafana(root, grafana, environment.get("GRAFANA_TOKEN", ""))
-    except AftershockError as error:
-        log(f"the run was not exported: {error}")
+    except Exception as error:  # noqa: BLE001 - an export must not change the result of a finished run
+        log(redact(f"the run was not exported: {error}"))
 
 
 def annotate_grafana(root: Span, url: str, token: str) -> int:
     """Write an annotation for each fault of a run to a Grafana at ``url``; return their number.
 
-    ``token`` is of a service account that may write annotations. Raises AftershockError if Grafana refuses one.
+    ``token`` is of a service account that may write annotations. Raises AftershockError if Grafana refuses one, or if
+    no HTTP header can carry the token.
     """
+    token = token.strip()
+    remember(token)
+    if not (token.isascii() and token.isprintable()):
+        raise AftershockError("GRAFANA_TOKEN has characters that an HTTP header can't carry; copy the token again")
     tags = ["aftershock", str(root.attributes["plan"]), str(root.attributes["run_id"])]
     faults = [span for span in root.children if span.name.startswith("fault ")]
     for span in faults:
@@ -163,10 +178,11 @@ def annotate_grafana(root: Span, url: str, token: str) -> int:
                 json=body,
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=TIMEOUT_S,
+                hooks={"response": _refuse_redirection},
             )
             answer.raise_for_status()
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:
             raise AftershockError(
-                f"Grafana at {url} did not take an annotation: {error}; check address and token"
+                redact(f"Grafana at {url} did not take an annotation: {error}; check address and token")
             ) from error
     return len(faults)

@@ -150,15 +150,26 @@ def test_grafana_gets_annotations(home: Path, receiver: Receiver) -> None:
         assert ["aftershock", "demo"] == body["tags"][:2]
 
 
-@pytest.mark.parametrize("status", [401, 500])
+@pytest.mark.parametrize("status", [307, 401, 500])
 def test_a_refusal_is_an_error(home: Path, receiver: Receiver, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aftershock.results.report.trace.TIMEOUT_S", 0.2)
     receiver.status = status
     root = trace_of(home)
-    with pytest.raises(AftershockError, match="did not take the trace"):
+    with pytest.raises(AftershockError, match=r"did not take the trace|could not be sent"):
         export_trace(root, receiver.url)
     with pytest.raises(AftershockError, match="did not take an annotation"):
         annotate_grafana(root, receiver.url, "")
+
+
+def test_a_token_is_cleaned_or_refused_and_never_shown(home: Path, receiver: Receiver) -> None:
+    """A trailing newline, as of `cat token`, is no part of it; other characters that no header carries are refused."""
+    root = trace_of(home)
+    annotate_grafana(root, receiver.url, "glsa_5f3a91\n")
+    assert {"Bearer glsa_5f3a91"} == {head["authorization"] for _, head, _ in receiver.requests}
+    for token in ("glsa_5f3a92\nx", "glsa_5f3a93→"):
+        with pytest.raises(AftershockError, match="GRAFANA_TOKEN has characters") as refusal:
+            annotate_grafana(root, receiver.url, token)
+        assert "glsa_" not in str(refusal.value)
 
 
 def test_an_absent_receiver_does_not_affect_a_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +179,10 @@ def test_an_absent_receiver_does_not_affect_a_run(home: Path, monkeypatch: pytes
     export_run(home, {"OTEL_EXPORTER_OTLP_ENDPOINT": AWAY}, lines.append)
     export_run(home, {"GRAFANA_URL": AWAY}, lines.append)
     export_run(home / "nowhere", {}, lines.append)
-    assert ["the run was not exported"] * 2 == [line.partition(":")[0] for line in lines]
+    export_run(home, {"GRAFANA_URL": "http://[", "GRAFANA_TOKEN": "x"}, lines.append)
+    (home / "run.json").write_text('{"origin_unix_us": "a day"}')
+    export_run(home, {"GRAFANA_URL": AWAY}, lines.append)
+    assert ["the run was not exported"] * 4 == [line.partition(":")[0] for line in lines]
 
 
 def test_a_run_without_wall_clock_is_refused(tmp_path: Path) -> None:
