@@ -369,7 +369,10 @@ adhoc.runs.command()(analysis.export)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End the command as Ctrl-C does, after the clean-up; also a background job of a shell, which ignores Ctrl-C."""
+    """End the command as Ctrl-C does, after the clean-up; also a background job of a shell, which ignores Ctrl-C.
+
+    A closed terminal (SIGHUP) does the same, unless `nohup` lets the command ignore it.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.default_int_handler(number, frame)
     signal.raise_signal(signal.SIGINT)
@@ -378,6 +381,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Run the command in ``sys.argv``, and exit with the command's exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
     try:
         code: Any = app(standalone_mode=False)
     except TyperException as error:

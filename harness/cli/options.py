@@ -52,7 +52,11 @@ AllowAttachOption = Annotated[
 ]
 SecretOption = Annotated[
     list[str] | None,
-    typer.Option("--secret", metavar="NAME", help="Allow the plan to read this environment variable; repeatable."),
+    typer.Option(
+        "--secret",
+        metavar="NAME",
+        help="Allow the plan to read this environment variable or private key; repeatable.",
+    ),
 ]
 StrictOption = Annotated[
     bool,

@@ -219,8 +219,8 @@ RunCommand = Callable[[Sequence[str]], int]
 def run_command(words: Sequence[str]) -> int:
     """Run a command with this Python interpreter; return the command's exit code.
 
-    Ctrl-C or SIGTERM is passed on to the command, and after the command's clean-up raises KeyboardInterrupt. Exit code
-    130 of the command also raises KeyboardInterrupt.
+    Ctrl-C, SIGTERM or SIGHUP is passed on to the command, and after the command's clean-up raises KeyboardInterrupt.
+    Exit code 130 of the command also raises KeyboardInterrupt.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
     received: list[int] = []
@@ -229,7 +229,7 @@ def run_command(words: Sequence[str]) -> int:
         received.append(number)
         process.send_signal(number)
 
-    earlier = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         code = process.wait()
     finally:

@@ -1,8 +1,8 @@
 """Permissions that only the user can give to a plan: to start programs, to connect to addresses, to read secrets.
 
 A plan may come from a stranger. It starts a program only with ``--allow-exec``, connects to an address only with
-``--allow-attach HOST:PORT``, and reads an environment variable only with ``--secret NAME``. The last two can also be
-given in a project file::
+``--allow-attach HOST:PORT``, and reads an environment variable or the file of a private key only with ``--secret
+NAME``. The last two can also be given in a project file::
 
     # aftershock.toml
     allow_attach = ["kafka-1.example:9093", "toxiproxy.example:8474"]
@@ -27,13 +27,13 @@ from aftershock.faults.plan.document import Location, did_you_mean
 
 FILE = "aftershock.toml"
 SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name
-_KEYS = {"allow_attach": re.compile(r"[^\s,/@]+:\d{1,5}"), "secrets": re.compile(r"[A-Za-z_][A-Za-z0-9_]*")}
+_KEYS = {"allow_attach": re.compile(r"[^\s,/@]+:\d{1,5}"), "secrets": re.compile(r"[^\s${}]+")}
 _EXAMPLES = {"allow_attach": '["kafka.example:9092"]', "secrets": '["KAFKA_PASSWORD"]'}
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """Addresses that a plan may connect to, and environment variables that a plan may read."""
+    """Addresses that a plan may connect to, and environment variables and files of private keys that it may read."""
 
     addresses: Collection[str] = ()
     secrets: Collection[str] = ()
@@ -121,12 +121,18 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
                 where = position(("cluster", "attach", key))
                 option = f"--allow-attach {normalise(address)}"
                 problems.append(f"{where}: the plan would connect to {address}; add {option} if you trust the plan")
-    for key in ("password", "key_password"):
-        name = (getattr(attach.security, key) or "").removeprefix("${").removesuffix("}")
-        if name and name not in names and not name.startswith(SECRET_PREFIX):
+    secrets = {
+        "password": "read the environment variable {} and send it to the cluster",
+        "key_password": "read the environment variable {}",
+        "key": "log in to the cluster with the private key in {}",
+    }
+    for key, does in secrets.items():
+        value = getattr(attach.security, key) or ""
+        name = value.removeprefix("${").removesuffix("}")
+        named_for_us = value != name and name.startswith(SECRET_PREFIX)
+        if name and name not in names and not named_for_us:
             where = position(("cluster", "attach", "security", key))
-            sends = f"the plan would read the environment variable {name} and send it to the cluster"
-            problems.append(f"{where}: {sends}; add --secret {name} if you trust the plan")
+            problems.append(f"{where}: the plan would {does.format(name)}; add --secret {name} if you trust the plan")
     if problems:
         also = f"the project file {project.path} doesn't allow this" if project.path else f"or list it in {FILE}"
         raise PlanError([*problems, f"{also} (docs/SECURITY.md)"])

@@ -403,12 +403,12 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
 
 @contextmanager
 def defer_interrupts(log: Log) -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM during the ``with`` block, but log each signal."""
+    """Ignore Ctrl-C, SIGTERM and SIGHUP during the ``with`` block, but log each signal."""
 
     def log_wait(*_: object) -> None:
         log("ignoring the signal: the clean-up of the cluster needs a few more seconds")
 
-    earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM)}
+    earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

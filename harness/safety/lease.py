@@ -1,8 +1,8 @@
 """Lease of the host, by file locks that decide which runs may load this machine at the same time.
 
-The lock files `turnstile`, `timing` and `core-<n>` are in one folder, for all users of the host. A run judged on
-latency locks `timing` exclusively. A run judged on counts of records locks `timing` shared, and one `core-<n>`
-exclusively.
+The lock files `turnstile`, `timing` and `core-<n>` are in one folder, for all users of the host; if another user made
+that folder unusable, they are in a folder of each user. A run judged on latency locks `timing` exclusively. A run
+judged on counts of records locks `timing` shared, and one `core-<n>` exclusively.
 
 A process holds the lock file `turnstile` while it waits for the lock `timing` or the lock of a CPU core, so that later
 processes can't overtake a run judged on latency. The kernel releases the host's lease when its holder dies.
@@ -15,6 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Literal, TypeVar
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER_MODE = 0o1777  # as /tmp: every user can add files, but not remove other users' files
+_OWN_FOLDER_MODE = 0o700
 _FILE_MODE = 0o666
 
 
@@ -155,30 +157,53 @@ def lease_kind(slos: Sequence[str]) -> Kind:
     return "integrity" if slos and all(isinstance(parse(text), Count) for text in slos) else "latency"
 
 
-@contextmanager
-def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) -> Iterator[None]:
-    """Wait for the host's lease without a time limit, and hold it during the ``with`` block.
+@dataclass(frozen=True)
+class _Locks:
+    turnstile: Lock
+    timing: Lock
+    cores: Sequence[Lock]
 
-    A run judged on latency is alone on the host, because another run would disturb it like an unplanned fault; runs
-    judged only on counts of records share the host, each with one core. ``holder``, for example a run id, is shown to
-    users whose processes wait for the host. Raises LeaseError if the folder with the lock files can't be used.
-    """
-    folder = folder or Path(gettempdir()) / "aftershock-host"
+
+def _locks_in(folder: Path, mode: int) -> _Locks:
+    """Return the locks in a folder, which is created with ``mode``; raise LeaseError if any of them can't be used."""
     try:
         with suppress(FileExistsError):
             folder.mkdir()
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(0, "it is not a folder")
-        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != _FOLDER_MODE:
-            folder.chmod(_FOLDER_MODE)
+        if mode == _OWN_FOLDER_MODE and status.st_uid != os.geteuid():
+            raise PermissionError(0, "it belongs to another user")
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
+            folder.chmod(mode)
     except OSError as error:
         raise LeaseError(
             f"can't use {folder} for the lock files of this host: {error.strerror}; remove that file, or ask its owner "
             "to remove it"
         ) from error
-    turnstile, timing = Lock(folder / "turnstile", _FILE_MODE), Lock(folder / "timing", _FILE_MODE)
     cores = [Lock(folder / f"core-{number}", _FILE_MODE) for number in range(os.cpu_count() or 1)]
+    locks = _Locks(Lock(folder / "turnstile", _FILE_MODE), Lock(folder / "timing", _FILE_MODE), cores)
+    for lock in (locks.turnstile, locks.timing, *cores):
+        lock.held_by()
+    return locks
+
+
+@contextmanager
+def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) -> Iterator[None]:
+    """Wait for the host's lease without a time limit, and hold it during the ``with`` block.
+
+    A run judged on latency is alone on the host, because another run would disturb it like an unplanned fault; runs
+    judged only on counts of records share the host, each with one core. ``holder``, for example a run id, is shown to
+    users whose processes wait for the host. If the folder with the lock files can't be used, the reason is logged, and
+    only runs of the same user wait for each other. Raises LeaseError if the user's own folder can't be used either.
+    """
+    folder = folder or Path(gettempdir()) / "aftershock-host"
+    try:
+        locks = _locks_in(folder, _FOLDER_MODE)
+    except LeaseError as error:
+        log(f"{error}; until then, runs of other users may disturb this one")
+        locks = _locks_in(folder.with_name(f"{folder.name}-{os.geteuid()}"), _OWN_FOLDER_MODE)
+    timing, cores = locks.timing, locks.cores
     wait_logged = False
 
     def log_holders() -> None:
@@ -189,7 +214,7 @@ def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) ->
             log(f"waiting until other runs no longer use this host: {', '.join(holders)}")
 
     with ExitStack() as held:
-        with hold(turnstile, holder, log_holders):
+        with hold(locks.turnstile, holder, log_holders):
             shared = kind == "integrity"
             wait_for(lambda: timing.take(holder, shared=shared), log_holders)
             held.callback(timing.release)

@@ -99,7 +99,8 @@ def export_trace(root: Span, endpoint: str) -> None:
         from opentelemetry.trace import Status, StatusCode, set_span_in_context  # noqa: PLC0415
     except ImportError as error:
         raise AftershockError(
-            "the OpenTelemetry SDK is not installed; install it with: pip install 'aftershock[otel]'"
+            "the OpenTelemetry SDK is not installed; install it with: pip install opentelemetry-sdk "
+            "opentelemetry-exporter-otlp-proto-http"
         ) from error
     finished = InMemorySpanExporter()
     provider = TracerProvider(resource=Resource.create({"service.name": "aftershock"}))

@@ -234,7 +234,7 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
         except ImportError as missing:
             what = str(missing).replace("\n", " ")
             why = f"{url} is a Spark Connect server; the Spark Connect client isn't fully installed ({what})"
-            raise EvidenceError(f"{why}; pip install 'aftershock[connect]'") from missing
+            raise EvidenceError(f"{why}; pip install 'pyspark[connect]'") from missing
         try:
             spark = cast("SparkSession", Remote.builder.remote(url).create())
             for name, value in of_session(load).items():

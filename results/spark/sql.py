@@ -65,8 +65,17 @@ _TABLE_FUNCTIONS = frozenset(
         *("range", "stack", "variant_explode", "variant_explode_outer"),
     )
 )
-_REFUSED_FUNCTIONS = frozenset(("reflect", "java_method", "try_reflect", "from_protobuf", "to_protobuf"))
-"""Functions that call Java methods, or read a file."""
+_FUNCTION_GROUPS = frozenset(
+    f"{group}_funcs"
+    for group in (
+        *("agg", "array", "bitwise", "collection", "conditional", "conversion", "csv", "date", "generator", "hash"),
+        *("json", "lambda", "map", "math", "predicate", "string", "struct", "url", "variant", "window"),
+    )
+)
+"""Groups of Spark's functions (``ExpressionInfo``) that compute from their arguments alone; XML schemas, Avro, Protobuf
+and Java methods reach files and the network."""
+_FUNCTIONS = frozenset(("monotonically_increasing_id", "typeof", "uuid", "version"))
+"""Functions of the remaining groups that do no harm."""
 _LOGICAL_PLAN = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 
 
@@ -124,10 +133,9 @@ def refuse_side_effects(spark: SparkSession, text: str) -> None:
             while entries.hasNext():
                 named.add(str(entries.next().productElement(0)).lower())
         elif name in ("UnresolvedFunction", "UnresolvedTableValuedFunction"):
-            parts = node.nameParts() if name == "UnresolvedFunction" else node.name()
-            function = str(parts.last()).lower()
-            table_function = name == "UnresolvedTableValuedFunction"
-            if function in _REFUSED_FUNCTIONS or (table_function and function not in _TABLE_FUNCTIONS):
+            scalar = name == "UnresolvedFunction"
+            function = str((node.nameParts() if scalar else node.name()).last()).lower()
+            if not (_is_harmless(spark, function) if scalar else function in _TABLE_FUNCTIONS):
                 raise AftershockError(f"`aftershock sql` does not call the function {function}: {_ADVICE}")
         elif name == "UnresolvedGenerator" and str(node.name().funcName()).lower() not in _TABLE_FUNCTIONS:
             raise AftershockError(f"`aftershock sql` does not call the function {node.name().funcName()}: {_ADVICE}")
@@ -137,6 +145,15 @@ def refuse_side_effects(spark: SparkSession, text: str) -> None:
                 pending.append(parts.next())
     if unknown := [name for parts, name in relations if parts > 1 or name.lower() not in named]:
         raise AftershockError(f"{unknown[0]} is not a table of the runs: {_ADVICE}")
+
+
+def _is_harmless(spark: SparkSession, function: str) -> bool:
+    """Return True if a function is one of Spark's own that reads nothing but its arguments."""
+    registry = cast("Any", spark)._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - no public one
+    jvm = cast("Any", spark.sparkContext)._jvm  # noqa: SLF001
+    info = registry.lookupFunction(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(function))
+    own = info.isDefined() and str(info.get().getClassName()).startswith("org.apache.spark.sql.catalyst.")
+    return function in _FUNCTIONS or (own and str(info.get().getGroup()) in _FUNCTION_GROUPS)
 
 
 _ADVICE = f"write a query of {', '.join(VIEWS)}"

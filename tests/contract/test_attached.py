@@ -71,9 +71,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TheirKafka]:
 
 def command(plan: Path, out: Path, *options: str) -> list[str]:
     attach = YAML(typ="safe").load(plan)["cluster"]["attach"]
+    keys = [key] if (key := attach["security"].get("key")) else []
     addresses = {attach.get(key, attach["bootstrap"]) for key in ("bootstrap", "admin", "toxiproxy")}
     allowed = [word for address in sorted(addresses) for word in ("--allow-attach", address)]
-    allowed += [word for name in SECRETS for word in ("--secret", name)]
+    allowed += [word for name in (*SECRETS, *keys) for word in ("--secret", name)]
     return [sys.executable, "-P", "-m", "aftershock.harness.cli", *options, str(plan), "--out", str(out), *allowed]
 
 

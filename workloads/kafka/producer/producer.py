@@ -46,7 +46,7 @@ class Producer:
         if not compression.available(settings.compression_type):
             raise UnsupportedError(
                 f"{settings.compression_type} compression needs the package cramjam, which is not installed: "
-                "pip install aftershock[compression]"
+                "pip install cramjam"
             )
         draw = draw or random.Random()  # noqa: S311  # spreads load and back-offs; not a secret
         rules = ProducerRules.of(settings, draw)

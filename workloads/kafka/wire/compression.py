@@ -78,7 +78,7 @@ def _import_cramjam(name: str) -> Any:
         return importlib.import_module("cramjam")
     except ImportError:
         raise UnsupportedError(
-            f"{name} compression needs the package cramjam, which isn't installed: pip install aftershock[compression]"
+            f"{name} compression needs the package cramjam, which isn't installed: pip install cramjam"
         ) from None
 
 

@@ -1,6 +1,7 @@
 """The host's lease between real processes: which processes hold it together, which wait, and what is logged."""
 
 import os
+import re
 import signal
 import stat
 import tempfile
@@ -210,16 +211,29 @@ def plant_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [plant_link, plant_hard_link, plant_pipe, plant_linked_folder, plant_file])
-def test_a_planted_link_or_pipe_is_refused(folder: Path, plant: Callable[[Path], None]) -> None:
-    """A planted link would redirect the write: the error names the file, and the target is unchanged."""
+def test_a_planted_link_or_pipe_is_not_used(folder: Path, plant: Callable[[Path], None]) -> None:
+    """A planted link would redirect the write: the message names the file, the target is unchanged, and the user's own
+    folder serves.
+    """
     victim = folder.parent / "victim"
     victim.write_text("precious")
     plant(folder)
-    with pytest.raises(LeaseError, match=f"can't use .*{folder}.*; remove "):
-        with host_lease("latency", "run", print, folder):
-            pass
+    said: list[str] = []
+    with host_lease("latency", "run", said.append, folder):
+        own = folder.with_name(f"{folder.name}-{os.geteuid()}")
+        assert "run" in Lock(own / "timing").held_by()
+    assert 1 == len(said)
+    assert re.search(f"can't use .*{folder}.*; remove ", said[0])
     assert "precious" == victim.read_text()
     assert [] == list(folder.parent.glob("elsewhere/*"))
+
+
+def test_a_folder_of_the_user_that_is_planted_too_is_refused(folder: Path) -> None:
+    own = folder.with_name(f"{folder.name}-{os.geteuid()}")
+    for planted in (folder, own):
+        planted.touch()
+    with pytest.raises(LeaseError, match=f"can't use {own} .*; remove "), host_lease("latency", "run", print, folder):
+        pass
 
 
 def test_a_deleted_lock_file_is_created_again(folder: Path) -> None:

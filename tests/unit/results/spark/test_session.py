@@ -100,7 +100,7 @@ def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkey
     """Spark Connect is an extra: the error names the extra, and Spark's mode variables are unchanged."""
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.connect.session", None)
     monkeypatch.setattr("aftershock.results.spark.session.reachable", lambda _: None)
-    with pytest.raises(EvidenceError, match=r"pip install 'aftershock\[connect\]'"):
+    with pytest.raises(EvidenceError, match=r"pip install 'pyspark\[connect\]'"):
         session(tmp_path / "spark.log", "sc://127.0.0.1:1").__enter__()
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
