@@ -25,8 +25,10 @@ def documents(p95_us: Values, recovered_us: Values | None = None, n: int = 600, 
             "started_at": "2026-11-21T02:00:00+00:00", "versions": {"kafka": "4.3.1"}, "host": {"hostname": "ci-1"},
         },
         "timeline": {
-            "schema_version": 1, "name": "rotation", "seed": 7, "topics": [{"name": "orders", "partitions": 6}],
-            "cluster": {"kafka": "default", "profile": "fast", "racks": {"a": 1}}, "timing": {"steady_ms": 10_000},
+            "schema_version": 1, "name": "rotation", "seed": 7, "slo": [],
+            "topics": [{"name": "orders", "partitions": 6, "replication": 3}],
+            "cluster": {"kafka": "default", "profile": "fast", "racks": {"a": 1}},
+            "timing": {"steady_ms": 10_000, "fault_ms": 5_000},
             "workloads": [{"name": "orders", "produce": produce, "consume": None, "arms": arms}],
             "steps": [
                 {"id": f"kill-1-{block}", "entry": "kill-1", "block": block, "kind": "kill", "at_ms": block * 1000}
@@ -41,7 +43,7 @@ def documents(p95_us: Values, recovered_us: Values | None = None, n: int = 600, 
                 for arm in p95_us
             ],
             "recoveries": [
-                {"fault": f"kill-1-{block}", "client": f"orders/{arm}", "n": 900, "recovered_us": value}
+                {"fault": f"kill-1-{block}", "client": f"orders/{arm}", "n": 900, "recovered_us": _whole(value)}
                 for arm, values in (recovered_us or usual).items()
                 for block, value in enumerate(values, 1)
             ],
@@ -85,11 +87,16 @@ def _spread(arm: str, window: str, n: int) -> dict[str, Any]:
 
 def _cut(arm: str, values: Sequence[float | None], n: int) -> dict[str, Any]:
     slices = [
-        {"subject": f"block={block}", "start_us": None, "n": n, "censored": 0, "slowest_us": 9, "at": {"0.95": value}}
+        {"subject": f"block={block}", "start_us": None, "n": n, "censored": 0, "slowest_us": 9}
+        | {"at": {"0.95": _whole(value)}}
         for block, value in enumerate(values, 1)
     ]
     named = {"metric": "produce.latency", "window": "fault", "each": "block", "every_us": None}
     return named | {"client": f"orders/{arm}", "slices": slices}
+
+
+def _whole(value_us: float | None) -> int | None:
+    return None if value_us is None else round(value_us)
 
 
 def _check(name: str, kind: str) -> dict[str, Any]:

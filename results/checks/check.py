@@ -12,6 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from aftershock.results.evidence.documents import NEWEST_VERSIONS
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Explained, Facts, Suspect
 
@@ -103,7 +104,7 @@ def holds(observed: Number, op: str, threshold: Number) -> bool:
     }[op]
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = NEWEST_VERSIONS["verdict.json"]
 EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 2, Status.ERROR: 3}
 
 

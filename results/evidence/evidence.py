@@ -29,11 +29,12 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
+from aftershock.results.evidence.documents import NEWEST_VERSIONS
 from aftershock.results.evidence.leadership import Leadership, leaderships
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = NEWEST_VERSIONS["run.json"]
 """Newest schema version of ``run.json`` and ``timeline.json`` that can be read."""
 
 RECOVERY_DEFINITION = 2
@@ -350,8 +351,6 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     """Read the evidence of a run from ``source``; the results of judging are written to ``home``."""
     verified = _verified(source, trust)
     run, timeline = source.object("run.json"), source.object("timeline.json")
-    for name, document in (("run.json", run), ("timeline.json", timeline)):
-        files.require_schema_version(source.where(name), document, SCHEMA_VERSION)
     altered = verified.altered
     if run.get("status") == "complete" and not verified.manifested:
         altered = ("manifest.json: missing, although the run is complete",)
@@ -461,7 +460,10 @@ def client_of(workload: Mapping[str, Any], arm: str) -> Client:
 
 
 def _disagreement(
-    phases: Sequence[Phase], journal: Sequence[Mapping[str, Any]], timeline: Mapping[str, Any], marks: Mapping[str, int]
+    phases: Sequence[Phase],
+    journal: Sequence[Mapping[str, Any]],
+    timeline: Mapping[str, Any],
+    marks: Mapping[str, int | None],
 ) -> str | None:
     """Return which phase does not lie where the journal and ``marks`` of ``run.json`` have it; None if all do."""
     times: dict[str, dict[str, int]] = {}
@@ -477,7 +479,8 @@ def _disagreement(
         ("warmup", "load_start_us", "steady_start_us"),
         ("steady", "steady_start_us", "faults_start_us"),
     ):
-        if marks and any((p.start_us, p.end_us) != (marks[start], marks[end]) for p in phases if p.name == name):
+        own = marks.get(start), marks.get(end)
+        if None not in own and any((p.start_us, p.end_us) != own for p in phases if p.name == name):
             return f"{name} does not lie between the marks of run.json"
     return None
 

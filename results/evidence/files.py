@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact_known
 from aftershock.results.evidence.checksums import body_of, framed
+from aftershock.results.evidence.documents import NEWEST_VERSIONS, misfit
 
 T = TypeVar("T")
 
@@ -70,9 +71,18 @@ def document(where: str, content: bytes) -> Any:
             f"{where}: {len(content)} bytes are more than the {DOCUMENT_BYTES_MAX} that a document may have; {_RESTORE}"
         )
     try:
-        return json.loads(content)
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise EvidenceError(f"{where}: not readable as JSON ({error}); {_RESTORE}") from error
+    if isinstance(value, dict) and (newest := NEWEST_VERSIONS.get(where.rpartition("/")[2])):
+        require_schema_version(where, value, newest)
+    if why := misfit(where, value):
+        home, _, name = where.rpartition("/")
+        judged = name in ("verdict.json", "analysis.json")
+        raise EvidenceError(
+            f"{where}: {why}; {f'judge the run again: aftershock verdict {home}' if judged else _RESTORE}"
+        )
+    return value
 
 
 def as_object(where: str, value: Any) -> dict[str, Any]:
@@ -99,7 +109,7 @@ def lines(where: str, content: bytes) -> list[dict[str, Any]]:
         value = json.loads(last) if last.strip() and len(last) <= LINE_BYTES_MAX else None
     except (ValueError, RecursionError):
         value = None
-    return [*rows, value] if isinstance(value, dict) else rows
+    return [*rows, value] if isinstance(value, dict) and not misfit(where, value) else rows
 
 
 def whole_lines(where: str, content: bytes) -> list[tuple[int, dict[str, Any]]]:
@@ -112,13 +122,15 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
     for number, text in enumerate(texts, 1):
         if text.strip():
             if len(text) > LINE_BYTES_MAX:
-                why = f"the line has {len(text)} bytes, more than the {LINE_BYTES_MAX} that a line may have"
-                raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
+                what = f"the line has {len(text)} bytes, more than the {LINE_BYTES_MAX} that a line may have"
+                raise EvidenceError(f"{where}:{number}: {what}; {_RESTORE}")
             try:
                 value = json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise EvidenceError(f"{where}:{number}: not JSON ({error}); {_RESTORE}") from error
             rows.append((number, as_object(f"{where}:{number}", value)))
+            if why := misfit(where, value):
+                raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
     return rows
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import SCHEMA_VERSION as VERDICT_SCHEMA_VERSION
 from aftershock.results.checks.check import Status, Verdict, from_json
-from aftershock.results.evidence.evidence import SCHEMA_VERSION, verify
-from aftershock.results.evidence.files import read_json, read_object, require_schema_version
+from aftershock.results.evidence.documents import NEWEST_VERSIONS
+from aftershock.results.evidence.evidence import verify
+from aftershock.results.evidence.files import read_json, read_object
 from aftershock.results.measure.facts import Distribution, Facts
 
-ANALYSIS_SCHEMA_VERSION = 2
+ANALYSIS_SCHEMA_VERSION = NEWEST_VERSIONS["analysis.json"]
 CONTROLS = ("baseline", "control")
 AUTHORS_VERDICT = ".verdict-of-its-author"
 """Empty file in the run directory of an unpacked pack, until the run is judged here."""
@@ -112,8 +112,6 @@ def verdict_of(home: Path) -> Verdict:
     """Return the stored verdict of a run. Raises EvidenceError if the run was not judged."""
     path = _judged_file(home, "verdict.json")
     document = read_json(path)
-    if isinstance(document, dict):
-        require_schema_version(str(path), document, VERDICT_SCHEMA_VERSION)
     try:
         return replace(from_json(document), by_author=(home / AUTHORS_VERDICT).exists())
     except (KeyError, TypeError, ValueError) as error:
@@ -128,10 +126,7 @@ def trusted_in(home: Path) -> tuple[str, ...]:
 
 def analysis_of(home: Path) -> Mapping[str, Any]:
     """Return the measurements in ``analysis.json`` of a run. Raises EvidenceError if the run was not judged."""
-    path = _judged_file(home, "analysis.json")
-    document = read_object(path)
-    require_schema_version(str(path), document, ANALYSIS_SCHEMA_VERSION)
-    return document
+    return read_object(_judged_file(home, "analysis.json"))
 
 
 def older_version_note(home: Path, measurement: str) -> str:
@@ -201,15 +196,4 @@ def read_judged_run(home: Path) -> JudgedRun:
     verdict, analysis = verdict_of(home), analysis_of(home)
     verify(home, verdict.trusted)
     run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
-    for name, document in (("run.json", run), ("timeline.json", timeline)):
-        require_schema_version(str(home / name), document, SCHEMA_VERSION)
-    try:
-        _ = run["run_id"], [step["id"] for step in timeline["steps"]], analysis["recoveries"], timeline["cluster"]
-        _ = [(workload["name"], dict(workload["arms"])) for workload in timeline["workloads"]]
-        _ = [row["n"] for table in ("distributions", "gaps") for row in analysis[table]]
-    except (KeyError, TypeError, ValueError) as error:
-        again = f"judge the run again: aftershock verdict {home}"
-        raise EvidenceError(
-            f"{home}: the run's JSON documents lack a field or have a field of the wrong type ({error!r}); {again}"
-        ) from error
     return JudgedRun(home, run, timeline, analysis, verdict)

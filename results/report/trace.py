@@ -38,13 +38,18 @@ def trace_of(home: Path) -> Span:
     """Return the trace of a finished run. Raises EvidenceError for a run without wall-clock times, or without load."""
     run = read_object(home / "run.json")
     origin_us, marks = run.get("origin_unix_us"), run.get("marks") or {}
-    if not isinstance(origin_us, int) or "load_end_us" not in marks:
+    if not isinstance(origin_us, int) or marks.get("load_end_us") is None:
         raise EvidenceError(
             f"{home}: the run has no times on the wall clock, because it did not finish or is older than this version; "
             "run the plan again"
         )
     phases = tuple(
-        Span(f"phase {row['name']}", origin_us + row["start_us"], origin_us + row["end_us"], {"block": row["block"]})
+        Span(
+            f"phase {row['name']}",
+            origin_us + row["start_us"],
+            origin_us + row["end_us"],
+            {"block": row.get("block", 0)},
+        )
         for row in read_json(home / "phases.json")
         if not row["fault"]
     )

@@ -31,6 +31,7 @@ MODULES = {
     "7": "e7_replaced_records",
     "8": "e8_soak",
     "9": "e9_clean_runs",
+    "10": "e10_mutated_documents",
 }
 ONLY_WHEN_NAMED = ("5",)
 

@@ -75,12 +75,18 @@ class DownInjection(Injection):
         return Witness(what, len(states), down, "clients", len(states), ok=down == len(states))
 
     async def confirm_healed(self) -> None:
-        """Wait until each client runs, writes heartbeats, and is on schedule; raise FaultError after a deadline."""
+        """Wait until each client runs, writes heartbeats, is on schedule, and in its group, for a limited time.
+
+        Raises FaultError if a client lacks one of the first three then. A client that runs and does not join its group
+        again is healed: that is a failure of the client, which the run's checks judge.
+        """
         since_us = self.context.clock.now_us()
         try:
             await wait_until(lambda: self.missing(since_us), self.context.clock, CLIENT_RETURN_DEADLINE_MS)
         except FaultError as error:
-            raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
+            self.members = frozenset()
+            if await self.missing(since_us):
+                raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
         """Return None once all clients run, are in their groups and on schedule, else the first missing condition."""

@@ -175,7 +175,7 @@ def test_a_failure_on_changed_evidence_is_no_bug(made: Made, tmp_path: Path, mon
     for home in homes.values():
         (home / "plan.yaml").write_text("name: plan\n")
         (home / "manifest.json").write_text(json.dumps(manifest_of(home)))
-    brokers = json.loads((homes["changed"] / "run.json").read_text()) | {"brokers": [{"id": [], "rack": "a"}]}
+    brokers = json.loads((homes["changed"] / "run.json").read_text()) | {"brokers": [{"id": 7, "rack": "a"}]}
     (homes["changed"] / "run.json").write_text(json.dumps(brokers))
     judged = Verdict("good", "plan", 1, (), ())
 

@@ -319,7 +319,7 @@ def test_damaged_documents(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="judge the run first: aftershock verdict"):
         arms_of(home)
     del made["analysis"]["recoveries"]
-    with pytest.raises(EvidenceError, match=r"of the wrong type .*judge the run again"):
+    with pytest.raises(EvidenceError, match=r"'recoveries' is missing; judge the run again"):
         arms_of(write(tmp_path / "r2", made))
 
 

@@ -67,8 +67,8 @@ def told(text: str) -> Callable[[Path], None]:
         ("run.json", told("{"), "not readable as JSON"),
         ("run.json", told("[]"), "not a JSON object"),
         ("run.json", told("{}"), "'run_id'"),
-        ("timeline.json", told('{"workloads": [{}]}'), "'arms'"),
-        ("phases.json", told('[{"name": "steady"}]'), "'fault'"),
+        ("timeline.json", told('{"workloads": [{}]}'), "'workloads.0.name'"),
+        ("phases.json", told('[{"name": "steady"}]'), "'0.fault'"),
         (
             "phases.json",
             told('[{"name": "steady", "fault": null, "start_us": 2, "end_us": 1}]'),
@@ -240,7 +240,7 @@ def test_the_contract_of_the_tables_is_declared_once() -> None:
 def test_foreign_json_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LINE_BYTES_MAX", 100)
     monkeypatch.setattr(files, "DOCUMENT_BYTES_MAX", 1000)
-    line = b'{"a": "' + b"x" * 91 + b'"}'
+    line = b'{"t_us": 1, "event": "' + b"x" * 76 + b'"}'
     assert len(files.lines("events.jsonl", line + b"\n" + line)) == 2
     with pytest.raises(EvidenceError, match=r"events\.jsonl:2: the line has 101 bytes, more than the 100"):
         files.lines("events.jsonl", line + b"\n" + line + b" \n")
@@ -257,7 +257,7 @@ def test_deeply_nested_json_is_an_error(home: Path) -> None:
         with pytest.raises(EvidenceError, match=name):
             read(home, {})
         (home / name).write_text(whole)
-    (home / "events.jsonl").write_text('{"event": "x"}\n' + "[" * 99_999)
+    (home / "events.jsonl").write_text('{"t_us": 1, "event": "x"}\n' + "[" * 99_999)
     assert len(read(home, {}).events) == 1
 
 

@@ -43,7 +43,14 @@ class _TagCollector(HTMLParser):
 def bins(count: int = 50) -> list[dict[str, Any]]:
     keys = [("produce.latency", "orders/baseline", "a"), ("consume.latency", "orders/patient", "b")]
     return [
-        {"metric": metric, "client": client, "rack": rack, "start_us": at * 1_000_000, "n": 60, "censored": at % 7 == 0}
+        {
+            "metric": metric,
+            "client": client,
+            "rack": rack,
+            "start_us": at * 1_000_000,
+            "n": 60,
+            "censored": int(at % 7 == 0),
+        }
         | {"p50_us": 5000 + at, "p99_us": None if at % 7 == 0 else 9000, "slowest_us": 12_000}
         for metric, client, rack in keys
         for at in range(count)
@@ -316,7 +323,7 @@ def test_a_run_that_was_not_judged_is_an_error(made: Made, tmp_path: Path) -> No
         write_report(home)
     (home / "verdict.json").write_text('{"checks": [{}]}')
     (home / "analysis.json").write_text("{}")
-    with pytest.raises(EvidenceError, match="not a verdict of Aftershock"):
+    with pytest.raises(EvidenceError, match="judge the run again: aftershock verdict"):
         write_report(home)
 
 

@@ -74,7 +74,10 @@ def test_any_text_can_be_read_back() -> None:
 
 def test_the_file_is_written_to_the_run_directory(tmp_path: Path) -> None:
     """junit.xml has the run's start and duration if run.json has them."""
-    (tmp_path / "run.json").write_text('{"started_at": "2026-11-21T10:15:00", "marks": {"load_end_us": 2500000}}')
+    (tmp_path / "run.json").write_text(
+        '{"run_id": "r", "status": "complete", "plan": "p", "started_at": "2026-11-21T10:15:00", '
+        '"marks": {"load_end_us": 2500000}}'
+    )
     path = write(tmp_path, verdict(check(Status.PASS)))
     assert tmp_path / "junit.xml" == path
     suite = parsed(path.read_bytes())[0]

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.errors import FaultError, PlanError
+from aftershock.errors import PlanError
+from aftershock.faults.kinds.client.base import CLIENT_RETURN_DEADLINE_MS
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.unit.faults.conftest import FRAME
-from aftershock.tests.unit.faults.fakes.clients import CONSUMER, SESSION_US
+from aftershock.tests.unit.faults.fakes.clients import CONSUMER
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
@@ -45,16 +46,18 @@ async def test_a_group_that_does_not_expel_the_consumer(stage: Stage) -> None:
 
 
 async def test_never_a_member_again(stage: Stage) -> None:
-    """A consumer that runs and sends heartbeats but never joins the group again fails the heal."""
-    up = stage.world._up
+    """A consumer that runs and never joins the group again is healed after the deadline, and left to the checks."""
+    in_group, expelled = stage.world.in_group, set[str]()
 
-    def outside(worker: str, ready_us: int) -> None:
-        up(worker, ready_us)
-        stage.world._silent_since_us[worker] = -2 * SESSION_US
+    async def outside(worker: str) -> bool | None:
+        if await in_group(worker) is False:
+            expelled.add(worker)
+        return worker not in expelled
 
-    stage.world._up = outside  # type: ignore[method-assign, assignment]
-    with pytest.raises(FaultError, match="has not joined its group again"):
-        await stage.play(ZOMBIE)
+    stage.world.in_group = outside  # type: ignore[method-assign, assignment]
+    await stage.play(ZOMBIE)
+    times_us = {line.state: line.t_us for line in stage.journal.lines if line.fault == "undead"}
+    assert times_us["healed"] - times_us["healing"] >= CLIENT_RETURN_DEADLINE_MS * 1000
 
 
 async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:

@@ -1,0 +1,131 @@
+"""Hypothesis: commands that only read documents refuse a damaged one by name, or work; they never crash.
+
+Method: a seed damages one document of a judged run that a stranger packed: values of other types and sizes, removed and
+exchanged ones. The manifest gets the digest of the damaged document, as from an author who forges it. `report`,
+`explain`, `compare`, `trend --add` and `runs export` then read the run, each in this process.
+"""
+
+import json
+import random
+import shutil
+import traceback
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+from aftershock.errors import AftershockError
+from aftershock.results.compare import history
+from aftershock.results.compare import runs as comparison
+from aftershock.results.compare import trend as trend_text
+from aftershock.results.evidence.files import with_checksums
+from aftershock.results.evidence.manifest import NAME, manifest_of
+from aftershock.results.evidence.pack import unpack
+from aftershock.results.evidence.stored import read_judged_run
+from aftershock.results.explain import output
+from aftershock.results.explain.record import record_history
+from aftershock.results.report.page import write_report
+from aftershock.results.report.several import markdown, write_comparison, write_index
+from aftershock.results.report.trace import trace_of
+from aftershock.tests.mutated_plans import damage
+from aftershock.tests.torture.runner import ROOT, Experiment, Outcome
+
+PACKS = ("demo", "attached", "coordinator-killed", "power-loss")
+DOCUMENTS = (
+    *("run.json", "timeline.json", "phases.json", "journal.jsonl", "events.jsonl", "leaders.jsonl"),
+    *("verdict.json", "analysis.json", "analysis.json"),
+)
+
+
+@cache
+def base(name: str, folder: Path) -> Path:
+    """Return the run directory of a stored pack."""
+    pack = folder / f"{name}.pack.zip"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ROOT / "docs" / "evidence" / "packs" / pack.name, pack)
+    return unpack(pack, folder)
+
+
+def mutate(home: Path, name: str, source: random.Random) -> None:
+    """Damage one document of a run directory, and write its digest into the manifest."""
+    path = home / name
+    content = path.read_text()
+    damages = source.choice((1, 1, 3))
+    if path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in content.splitlines()]
+        for _ in range(damages):
+            damage(source.choice(lines), source)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+    else:
+        document = json.loads(content)
+        for _ in range(damages):
+            damage(document, source)
+        text = json.dumps(document)
+    path.write_bytes(with_checksums(text.encode()))
+    (home / NAME).write_text(json.dumps(manifest_of(home)))
+
+
+def commands(home: Path, pristine: Path) -> Mapping[str, Callable[[], object]]:
+    """Return what each command does with a run directory."""
+    everything = comparison.Options((), 1.25, None)
+
+    def trend() -> object:
+        ledger = home / "ledger.jsonl"
+        history.add(ledger, [read_judged_run(home)])
+        read = history.read_ledger(ledger)
+        return trend_text.text(trend_text.trends(read.lines, []), read.broken)
+
+    return {
+        "report": lambda: write_report(home),
+        "report --format md": lambda: markdown(home),
+        "report of two": lambda: (
+            write_comparison([home, pristine], home, "two"),
+            write_index([home, pristine], home, "two", None),
+        ),
+        "explain": lambda: (output.story_text(output.story(home)), json.dumps(output.story(home).to_json())),
+        "explain --format md": lambda: output.story_markdown(output.story(home)),
+        "explain --record": lambda: output.record_text(record_history(home, 0, 60)),
+        "compare": lambda: comparison.text(comparison.arms_of(home, everything)),
+        "compare of two": lambda: comparison.text(comparison.between(pristine, home, everything)),
+        "trend": trend,
+        "export": lambda: trace_of(home),
+    }
+
+
+def trial(seed: int, scratch: Path) -> Outcome:
+    source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+    pristine = base(PACKS[seed % len(PACKS)], scratch.parent / "e10_base")
+    home = scratch / f"{seed}"
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(pristine, home)
+    name = source.choice([name for name in DOCUMENTS if (pristine / name).exists()])
+    mutate(home, name, source)
+    bad, counts = list[str](), {"refused": 0, "read": 0}
+    for command, perform in commands(home, pristine).items():
+        try:
+            perform()
+            counts["read"] += 1
+        except AftershockError as error:
+            counts["refused"] += 1
+            if "\n" in str(error):
+                bad.append(f"{command}, {name}: not one line: {error}"[:300])
+        except Exception as error:  # noqa: BLE001 -- every other exception is a finding
+            at = [frame for frame in traceback.extract_tb(error.__traceback__) if "/results/" in frame.filename][-1]
+            where = f"{Path(at.filename).name}:{at.lineno}"
+            bad.append(f"{command}, {name}: {where} raised {error!r:.200}")
+    if not bad:
+        shutil.rmtree(home)
+    return Outcome(bad, len(commands(home, pristine)), counts=counts)
+
+
+EXPERIMENT: Experiment = Experiment(
+    name="e10_mutated_documents",
+    title="Damaged documents with right digests, read by ten commands in each trial",
+    figure="other exceptions than a named error of one line",
+    aim="0",
+    trials=5_000,
+    trial=trial,
+    batch=100,
+    wall_s=60.0,
+    cpu_s=60.0,
+    memory_bytes=8 << 30,
+)
