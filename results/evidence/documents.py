@@ -401,7 +401,7 @@ class Event(TypedDict):
     attempts: NotRequired[Int]
     immediate: NotRequired[bool]
     told: NotRequired[Int]
-    left: NotRequired[list[list[Int]]]
+    left: NotRequired[list[list[Int]] | None]
     life: NotRequired[Int]
     session_id: NotRequired[Int]
     producer_id: NotRequired[Int]

@@ -109,7 +109,7 @@ def lines(where: str, content: bytes) -> list[dict[str, Any]]:
         value = json.loads(last) if last.strip() and len(last) <= LINE_BYTES_MAX else None
     except (ValueError, RecursionError):
         value = None
-    return [*rows, value] if isinstance(value, dict) and not misfit(where, value) else rows
+    return [*rows, _fitting(where, len(whole) + 1, value)] if isinstance(value, dict) else rows
 
 
 def whole_lines(where: str, content: bytes) -> list[tuple[int, dict[str, Any]]]:
@@ -122,16 +122,22 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
     for number, text in enumerate(texts, 1):
         if text.strip():
             if len(text) > LINE_BYTES_MAX:
-                what = f"the line has {len(text)} bytes, more than the {LINE_BYTES_MAX} that a line may have"
-                raise EvidenceError(f"{where}:{number}: {what}; {_RESTORE}")
+                why = f"the line has {len(text)} bytes, more than the {LINE_BYTES_MAX} that a line may have"
+                raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
             try:
                 value = json.loads(text)
             except (ValueError, RecursionError) as error:
                 raise EvidenceError(f"{where}:{number}: not JSON ({error}); {_RESTORE}") from error
-            rows.append((number, as_object(f"{where}:{number}", value)))
-            if why := misfit(where, value):
-                raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
+            rows.append((number, _fitting(where, number, value)))
     return rows
+
+
+def _fitting(where: str, number: int, value: Any) -> dict[str, Any]:
+    """Return a line of JSON; raise EvidenceError if it is no object, or a field of it has a wrong type."""
+    line = as_object(f"{where}:{number}", value)
+    if why := misfit(where, line):
+        raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
+    return line
 
 
 def verify_checksums(where: str, content: bytes) -> None:

@@ -68,8 +68,8 @@ _TABLE_FUNCTIONS = frozenset(
 _FUNCTION_GROUPS = frozenset(
     f"{group}_funcs"
     for group in (
-        *("agg", "array", "bitwise", "collection", "conditional", "conversion", "csv", "date", "generator", "hash"),
-        *("json", "lambda", "map", "math", "predicate", "string", "struct", "url", "variant", "window"),
+        *("agg", "array", "bitwise", "collection", "conditional", "conversion", "csv", "datetime", "generator", "hash"),
+        *("json", "lambda", "map", "math", "predicate", "sketch", "string", "struct", "url", "variant", "window"),
     )
 )
 """Groups of Spark's functions (``ExpressionInfo``) that compute from their arguments alone; XML schemas, Avro, Protobuf
@@ -151,7 +151,8 @@ def _is_harmless(spark: SparkSession, function: str) -> bool:
     """Return True if a function is one of Spark's own that reads nothing but its arguments."""
     registry = cast("Any", spark)._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - no public one
     jvm = cast("Any", spark.sparkContext)._jvm  # noqa: SLF001
-    info = registry.lookupFunction(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(function))
+    place = [jvm.scala.Option.apply(part) for part in ("builtin", "system")]
+    info = registry.lookupFunction(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(function, *place))
     own = info.isDefined() and str(info.get().getClassName()).startswith("org.apache.spark.sql.catalyst.")
     return function in _FUNCTIONS or (own and str(info.get().getGroup()) in _FUNCTION_GROUPS)
 

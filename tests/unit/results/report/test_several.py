@@ -59,7 +59,7 @@ def test_runs_that_were_not_judged_say_why(made: Made, tmp_path: Path) -> None:
     assert page.count("NOT JUDGED") == 4
     assert "the run is interrupted: SIGINT" in page
     assert f"aftershock verdict {homes[1]}" in page
-    assert "field 'checks.0.id' is missing" in page
+    assert "field 'status' is missing" in page
     assert f"{tmp_path / 'gone' / 'run.json'}: missing" in page
     assert 'href="#main"' in page
     assert page.count("href") == 1

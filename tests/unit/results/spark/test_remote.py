@@ -63,7 +63,9 @@ def test_an_unreachable_uri_is_an_error(spark: "SparkSession", tmp_path: Path) -
     trace.
     """
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "run.json").write_text('{"run_id": "../other"}')
+    (tmp_path / "odd" / "run.json").write_text(
+        '{"run_id": "../other", "status": "complete", "plan": "p", "started_at": "2026-11-21T02:00:00"}'
+    )
     told = {}
     for uri in (f"file:{tmp_path}/none", "s3a://bucket/run", "foo:/run", f"file:{tmp_path}/odd"):
         with pytest.raises(EvidenceError) as error:

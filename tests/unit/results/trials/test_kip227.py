@@ -148,9 +148,9 @@ def test_restarts_without_witness_are_inconclusive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("told", "word"),
     [
-        ([{"event": "fetch_sessions_left", "told": 9, "left": []}], "confirmed"),
-        ([{"event": "fetch_sessions_left", "told": 9, "left": [[1, 7]]}], "contradicted"),
-        ([{"event": "fetch_sessions_left", "told": 9, "left": None}], "undecided"),
+        ([{"t_us": 1, "event": "fetch_sessions_left", "told": 9, "left": []}], "confirmed"),
+        ([{"t_us": 1, "event": "fetch_sessions_left", "told": 9, "left": [[1, 7]]}], "contradicted"),
+        ([{"t_us": 1, "event": "fetch_sessions_left", "told": 9, "left": None}], "undecided"),
         ([], "undecided"),
     ],
 )

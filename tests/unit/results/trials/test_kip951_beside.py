@@ -74,7 +74,7 @@ def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> No
     values = {arm: [ms * wave for wave in WAVES] for arm, ms in {"moves/merged": 100.0, "moves/ignored": 400.0}.items()}
     made = part("unknown", values, window="fault/back")
     counted = {"workload": "moves", "arm": "ignored", "op": "produce"}
-    line = {"event": "counters", **counted, "counters": {"hints_refused_unknown_leader": refused}}
+    line = {"t_us": 1, "event": "counters", **counted, "counters": {"hints_refused_unknown_leader": refused}}
     (tmp_path / "events.jsonl").write_text(json.dumps(line))
     result = judge(REGISTRATION, "unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
     assert (word, True) == (result.word, f"{refused} hints to an unknown broker" in result.why)
