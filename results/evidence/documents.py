@@ -124,9 +124,9 @@ class Run(TypedDict):
     __pydantic_config__ = _STRICT  # type: ignore[misc]
     run_id: Name
     status: Name
-    plan: Name
+    plan: NotRequired[Name]
     seed: NotRequired[Int | None]
-    started_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")]
+    started_at: NotRequired[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")]]
     why: NotRequired[str | None]
     rehearse: NotRequired[bool]
     versions: NotRequired[dict[Name, str | None]]
@@ -267,12 +267,12 @@ class Timeline(TypedDict):
     name: NotRequired[Name]
     why: NotRequired[str]
     seed: NotRequired[Int | None]
-    cluster: Cluster
+    cluster: NotRequired[Cluster]
     topics: NotRequired[list[PlannedTopic]]
-    workloads: list[Workload]
-    steps: list[Step]
-    timing: Timing
-    slo: list[Slo]
+    workloads: NotRequired[list[Workload]]
+    steps: NotRequired[list[Step]]
+    timing: NotRequired[Timing]
+    slo: NotRequired[list[Slo]]
     blocks_ms: NotRequired[list[Time | list[Time]]]
     length_ms: NotRequired[Time]
     plan_source: NotRequired[str]

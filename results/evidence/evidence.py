@@ -358,8 +358,8 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             raise manifest.altered_evidence(source.where("").rstrip("/"), altered)
     with _document_errors(source.where("timeline.json")):
         clients = tuple(client_of(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
-        objectives = tuple(_objective(slo) for slo in timeline["slo"])
-        _ = [step["id"] for step in timeline["steps"]]
+        objectives = tuple(_objective(slo) for slo in timeline.get("slo", ()))
+        _ = timeline["steps"], timeline["timing"]
     with _document_errors(source.where("run.json")):
         producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
         _ = run["run_id"], run["status"], _racks(run)

@@ -196,4 +196,6 @@ def read_judged_run(home: Path) -> JudgedRun:
     verdict, analysis = verdict_of(home), analysis_of(home)
     verify(home, verdict.trusted)
     run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
+    if absent := {"cluster", "steps", "workloads"} - timeline.keys():
+        raise EvidenceError(f"{home / 'timeline.json'}: field {min(absent)!r} is missing; run the plan again")
     return JudgedRun(home, run, timeline, analysis, verdict)

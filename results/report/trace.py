@@ -57,7 +57,7 @@ def trace_of(home: Path) -> Span:
     for line in read_lines(home / "journal.jsonl"):
         journal.setdefault(line["fault"], []).append(line)
     faults = tuple(_fault(fault, lines, origin_us, marks["load_end_us"]) for fault, lines in journal.items())
-    attributes: dict[str, str | int | float | bool] = {"run_id": run["run_id"], "plan": run["plan"]}
+    attributes: dict[str, str | int | float | bool] = {"run_id": run["run_id"], "plan": run.get("plan", "")}
     attributes |= {"seed": run["seed"], "kafka": str((run.get("versions") or {}).get("kafka", ""))}
     error = ""
     if (home / "verdict.json").is_file():

@@ -42,11 +42,11 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
         ],
         "cuts": [
             {"metric": "produce.gap", "window": "run", "each": "block", "client": f"orders/{arm}"}
-            | {"slices": [{"subject": f"block={n}", "n": each[n - 1], "slowest_us": n * S} for n in range(1, 7)]}
+            | {"every_us": None, "slices": [_slice(n, each[n - 1]) for n in range(1, 7)]}
             for arm, each in (("java", [9] * 6), ("other", [9] * 5 + [0]))
         ],
         "distributions": [
-            {**series, "window": window, "n": 400, "at": {"0.95": p95}}
+            {**series, "window": window, "n": 400, "censored": 0, "slowest_us": p95, "at": {"0.95": p95}}
             for window, p95 in (("steady", 10), ("fault", 35))
         ],
         "gaps": [],
@@ -56,8 +56,13 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
         "produce": {"topic": "orders"},
         "arms": {"java": {"client": "java"}, "other": {"client": "exec", "command": ["/root/other"]}},
     }
-    timeline = {"workloads": [workload], "steps": steps}
+    timeline = {"cluster": {}, "workloads": [workload], "steps": steps}
     return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))
+
+
+def _slice(block: int, n: int) -> dict[str, Any]:
+    seen = {"n": n, "censored": 0, "slowest_us": block * S, "at": {}}
+    return seen | {"subject": f"block={block}", "start_us": None}
 
 
 def cell(part: Part, client: str = "java") -> Cell:

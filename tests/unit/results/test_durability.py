@@ -67,7 +67,9 @@ def run(
     (home / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     timeline = {
         "cluster": cluster or {},
-        "topics": [{"name": topic, "config": {"min.insync.replicas": "2", **(config or {})}}],
+        "topics": [
+            {"name": topic, "partitions": 1, "replication": 3, "config": {"min.insync.replicas": "2", **(config or {})}}
+        ],
         "workloads": [{"name": workload, "produce": {"topic": topic, "acks": "all"}, "arms": {"producer": {}}}],
         "steps": [
             {"id": f"{entry}-{n}", "entry": entry, "block": n, "parameters": fault} for n, _ in enumerate(cuts_s, 1)

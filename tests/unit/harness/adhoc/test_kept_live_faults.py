@@ -28,7 +28,12 @@ def home(tmp_path: Path) -> Path:
     healed.
     """
     (tmp_path / "timeline.json").write_text(json.dumps({"steps": [{"id": "p", "for_ms": 8_000}]}))
-    event = {"event": "injected_by_hand", "fault": {"id": "slow", "kind": "latency", "for": "20s"}, "topics": []}
+    event = {
+        "t_us": 1,
+        "event": "injected_by_hand",
+        "fault": {"id": "slow", "kind": "latency", "for": "20s"},
+        "topics": [],
+    }
     (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")
     with closing(Journal(tmp_path / "journal.jsonl", RunClock(0))) as journal:
         for fault, kind, state, undo, targets in (

@@ -103,7 +103,7 @@ def test_plan_from_a_run_without_injections_is_an_error(tmp_path: Path) -> None:
     """A run without injections, and an unknown run: an error, exit 3, no plan on stdout."""
     path = tmp_path / "runs" / "r1"
     path.mkdir(parents=True)
-    (path / "run.json").write_text("{}")
+    (path / "run.json").write_text('{"run_id": "r1", "status": "kept"}')
     (path / "journal.jsonl").touch()
     (path / "plan.yaml").write_text("cluster: {}\n")
     nothing, nowhere = aftershock("plan", "from", "r1", cwd=tmp_path), aftershock("plan", "from", "r2", cwd=tmp_path)

@@ -75,7 +75,8 @@ def doubted(check: str, kind: str) -> Check:
 
 def _cut(metric: str, window: str, client: str, values_ms: Sequence[float | None]) -> dict[str, Any]:
     slices = [
-        {"subject": f"block={number}", "start_us": None, "n": 50, "at": {"1.0": None if ms is None else ms * 1e3}}
+        {"subject": f"block={number}", "start_us": None, "n": 50, "censored": 0, "slowest_us": None}
+        | {"at": {"1.0": None if ms is None else round(ms * 1e3)}}
         for number, ms in enumerate(values_ms, 1)
     ]
     return {"metric": metric, "window": window, "each": "block", "every_us": None, "client": client, "slices": slices}

@@ -74,6 +74,7 @@ class Stage:
         plan, steps = job.checked.plan, job.timeline.steps
         rows = [
             {"metric": f"{w.op}.latency", "client": f"{w.workload}/{w.arm}", "window": f"fault/{step.id}", "n": 9}
+            | {"censored": 0, "slowest_us": 9, "at": {}}
             for w in workers_of(plan)
             for step in steps
         ]

@@ -22,6 +22,10 @@ from aftershock.tests.unit.results.trials import groups
 from aftershock.tests.unit.results.trials.test_kip1224 import square
 
 DOCUMENTED = {"distributions": [], "gaps": [], "recoveries": []}
+BINS = [
+    {"metric": "produce.latency", "client": "a/b", "rack": "a", "start_us": 0, "n": 1, "censored": 0}
+    | {"p50_us": 1, "p99_us": 1, "slowest_us": 1}
+]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +65,7 @@ def finished(trial: Trial, home: Path, parts: Parts) -> tuple[Trial, Path]:
     for name, part in parts.items():
         places = {"command": "aftershock kip --out /home/user/runs", "host": {"hostname": "h1", "cores": 2}}
         run = {**part.run.run, **places, "brokers": [{"id": 1, "rack": "a", "container": "c"}]}
-        documents = {"run": run, "timeline": part.run.timeline, "analysis": {**DOCUMENTED, "bins": [{"n": 1}]}}
+        documents = {"run": run, "timeline": part.run.timeline, "analysis": {**DOCUMENTED, "bins": BINS}}
         for document, content in {**documents, "verdict": part.run.verdict.to_json()}.items():
             (part.home / f"{document}.json").write_text(json.dumps(content))
         (part.home / "plan.yaml").write_text("")
