@@ -30,7 +30,7 @@ from aftershock.results.text import cell, printable, table
 
 def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
     """Raise EvidenceError with every reason why two runs can't be compared."""
-    before, after = base.timeline, changed.timeline
+    before, after = ({"name": "", "timing": {}, "topics": []} | dict(run.timeline) for run in (base, changed))
     if before["name"] != after["name"]:
         reasons = [f"the plans are {before['name']} and {after['name']}"]
     else:
@@ -50,7 +50,9 @@ def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
         if base.run.get("seed") == changed.run.get("seed") and blocks[0] == blocks[1]:
             faults: list[Any] = [before["steps"], after["steps"]]
         else:
-            faults = [{(step.get("entry", step["id"]), step["kind"]) for step in t["steps"]} for t in (before, after)]
+            faults = [
+                {(step.get("entry", step["id"]), step.get("kind")) for step in t["steps"]} for t in (before, after)
+            ]
         if faults[0] != faults[1]:
             reasons.append("the plans have different faults")
         if bool(base.run.get("rehearse")) != bool(changed.run.get("rehearse")):

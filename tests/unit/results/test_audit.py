@@ -56,7 +56,7 @@ def run(home: Path, *checks: Check, steps: list[dict[str, Any]] = STEPS, never: 
         "produce": {"topic": "orders"},
         "arms": {"java": {"client": "java"}, "other": {"client": "exec", "command": ["/root/other"]}},
     }
-    timeline = {"cluster": {}, "workloads": [workload], "steps": steps}
+    timeline = {"cluster": {}, "timing": {"fault_ms": 1}, "workloads": [workload], "steps": steps}
     return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))
 
 

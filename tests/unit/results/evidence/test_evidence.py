@@ -67,7 +67,7 @@ def told(text: str) -> Callable[[Path], None]:
         ("run.json", told("{"), "not readable as JSON"),
         ("run.json", told("[]"), "not a JSON object"),
         ("run.json", told("{}"), "'run_id'"),
-        ("timeline.json", told('{"workloads": [{}]}'), "'cluster'"),
+        ("timeline.json", told('{"workloads": [{}]}'), "'workloads.0.name'"),
         ("phases.json", told('[{"name": "steady"}]'), "'0.fault'"),
         (
             "phases.json",
