@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aftershock.tests.chaos.conftest import DEADLINE_S
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
 
 pytestmark = pytest.mark.engine
@@ -17,7 +18,8 @@ NOTHING = KnownBad("", "", "", lambda: None)
 
 def verdict(aftershock: Any, name: str, **door: str) -> dict[str, Any]:
     command = aftershock(plan(name).read_text(), "--seed", "8", "--json", **door)
-    _, stdout = command.finish()
+    # a member that never joins again is waited for twice: at its heal, and at the end, until it has been idle
+    _, stdout = command.finish(2 * DEADLINE_S)
     assert "" == command.left_behind()
     judged = dict(json.loads(stdout))
     run = json.loads((command.run_dir / "run.json").read_text())
