@@ -18,4 +18,7 @@ def plant() -> None:
     put(AssignedPartitions, "add", replace)
 
 
-BAD = KnownBad("a member joins and leaves", "obligation/consume", "the longest stall", plant)
+# what waits for a member that stands still is lost
+BAD = KnownBad(
+    "a member joins and leaves", "obligation/consume", "the longest stall", plant, also=frozenset({"integrity/lost"})
+)

@@ -29,4 +29,7 @@ def plant() -> None:
     put(confluent, "Consumer", _Pausing)
 
 
-BAD = KnownBad("members leave and return", "obligation/consume", "the longest stall", plant)
+# what waits for a member that stands still is lost
+BAD = KnownBad(
+    "members leave and return", "obligation/consume", "the longest stall", plant, also=frozenset({"integrity/lost"})
+)
