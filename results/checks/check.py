@@ -12,8 +12,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from aftershock.results.evidence.documents import NEWEST_VERSIONS
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.files import NEWEST_VERSIONS
 from aftershock.results.measure.facts import Explained, Facts, Suspect
 
 SAMPLES_MAX = 20

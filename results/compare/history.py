@@ -115,8 +115,7 @@ def night_of(started_at: datetime) -> date:
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
     """Yield the lines of a run for the nightly ledger (p50 and p99 by window, longest gap under faults, recoveries)."""
-    if "started_at" not in run.run:
-        raise EvidenceError(f"{run.home / 'run.json'}: field 'started_at' is missing; run the plan again")
+    files.require_fields(str(run.home / "run.json"), run.run, ("started_at",))
     night = night_of(datetime.fromisoformat(run.run["started_at"]))
     host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
     about = host.get("hostname"), versions.get("kafka"), run.run.get("git")

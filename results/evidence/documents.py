@@ -1,28 +1,22 @@
-"""The documents of a run as they may come from a stranger: the type of each field that any command reads.
+"""The evidence documents of a run as they may come from a stranger: the type of each field that any command reads.
 
-A document is checked when it is read (``files.py``), so no command meets a value of another type. Fields that are not
-listed here are kept and not read. Later versions may add fields, so a field that older versions did not write is not
-required.
+Fields that are not listed here are kept and not read. Later versions may add fields, so a field that older versions did
+not write is not required; commands that need it say so (``files.require_fields``).
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, NotRequired
 
-from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, Strict, with_config
 from typing_extensions import TypedDict
 
-_STRICT = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
-_STRICT_AND_CLOSED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+STRICT = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+"""Configuration of a document; it holds for the documents within it, too."""
 
 Int = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Time = Annotated[int, Field(ge=-(1 << 53), le=1 << 53)]
 """Microseconds, or nanoseconds since 1970 divided by 1,000: up to 285 years."""
 Name = Annotated[str, Field(max_length=1_000)]
-Quantile = Annotated[str, Field(pattern=r"^(0\.\d{1,9}|1\.0)$")]
-WindowName = Annotated[Name, Field(pattern="^(warmup|steady|fault|recovery|run)(/.+)?$")]
-Client = Annotated[Name, Field(pattern="./.")]
-"""Workload and arm, ``orders/baseline``."""
 Number = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 """Number of a partition, as the key of an object."""
 Place = Annotated[tuple[Name, Int], Strict(False)]
@@ -55,14 +49,12 @@ ClientSettings = Annotated[dict[Name, Any], AfterValidator(_with_numbers)]
 class Producer(TypedDict):
     """Which arm of a workload a producer id belongs to."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     producer_id: Int
     workload: Name
     arm: Name
 
 
 class Broker(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     id: Int
     rack: Name | None
     container: Name
@@ -72,7 +64,6 @@ class Broker(TypedDict, total=False):
 class Marks(TypedDict, total=False):
     """Times of the load, those that the run reached."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     load_start_us: Time | None
     steady_start_us: Time | None
     faults_start_us: Time | None
@@ -80,7 +71,6 @@ class Marks(TypedDict, total=False):
 
 
 class WarmUp(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     settled: bool
     after_ms: Int
     why: str
@@ -88,7 +78,6 @@ class WarmUp(TypedDict, total=False):
 
 
 class PlacedTopic(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: Name
     topic_id: Name
     partitions: NotRequired[Count]
@@ -96,14 +85,12 @@ class PlacedTopic(TypedDict):
 
 
 class Image(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: Name
     digest: Name
     origin: Name
 
 
 class Calibration(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     timer_late_ms: float | None
     timers: Int
     probe_ms: float | None
@@ -111,17 +98,16 @@ class Calibration(TypedDict, total=False):
 
 
 class Host(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     cores: Int
     memory_bytes: Int
     kernel: Name
     hostname: Name
 
 
+@with_config(STRICT)
 class Run(TypedDict):
     """``run.json``, without its schema version."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     run_id: Name
     status: Name
     plan: NotRequired[Name]
@@ -151,7 +137,6 @@ class Run(TypedDict):
 
 
 class Slo(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     text: str
     at: NotRequired[str | None]
     gate: NotRequired[str]
@@ -161,7 +146,6 @@ class Slo(TypedDict):
 class Step(TypedDict):
     """A fault of the timeline."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     id: Name
     kind: NotRequired[Name]
     entry: NotRequired[Name | None]
@@ -179,7 +163,6 @@ class Step(TypedDict):
 
 
 class PlannedTopic(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: Name
     partitions: Count
     replication: Count
@@ -187,14 +170,12 @@ class PlannedTopic(TypedDict):
 
 
 class Arm(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     client: Name
     settings: ClientSettings | None
     command: list[str] | None
 
 
 class Produce(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     topic: Name | None
     topics: list[Name] | None
     acks: Name | Int
@@ -206,13 +187,11 @@ class Produce(TypedDict, total=False):
 
 
 class Commits(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     every_ms: Time | None
     every_records: Int | None
 
 
 class Consume(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     topic: Name | None
     topics: list[Name] | None
     group: Name | None
@@ -225,7 +204,6 @@ class Consume(TypedDict, total=False):
 
 
 class Commit(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     topic: Name | None
     groups: Count
     rack: Name | None
@@ -234,7 +212,6 @@ class Commit(TypedDict, total=False):
 
 
 class Workload(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: Name
     arms: dict[Name, Arm | None]
     produce: NotRequired[Produce | None]
@@ -243,7 +220,6 @@ class Workload(TypedDict):
 
 
 class Timing(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     fault_ms: Time
     recovery_ms: NotRequired[Time]
     steady_ms: NotRequired[Time]
@@ -252,7 +228,6 @@ class Timing(TypedDict):
 
 
 class Cluster(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     racks: dict[Name, Count | list[Int]] | None
     controllers: Int
     config: Settings | None
@@ -260,10 +235,10 @@ class Cluster(TypedDict, total=False):
     attach: dict[Name, Any]
 
 
+@with_config(STRICT)
 class Timeline(TypedDict):
     """``timeline.json``, the compiled plan, without its schema version."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: NotRequired[Name]
     why: NotRequired[str]
     seed: NotRequired[Int | None]
@@ -279,10 +254,10 @@ class Timeline(TypedDict):
     abort: NotRequired[list[Any]]
 
 
+@with_config(STRICT)
 class Window(TypedDict):
     """A phase of ``phases.json``, or the window of a fault."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: Name
     fault: Name | None
     start_us: Time
@@ -294,7 +269,6 @@ class Window(TypedDict):
 class Rule(TypedDict, total=False):
     """A rule of the wire proxy."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     name: Name
     do: Name
     api: Name | None
@@ -311,7 +285,6 @@ class Rule(TypedDict, total=False):
 class Roles(TypedDict, total=False):
     """What the targets of a fault were, and what the fault may do to them."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     asked: Name | None
     leads: dict[Name, Int] | None
     controller: bool
@@ -328,7 +301,6 @@ class Roles(TypedDict, total=False):
 
 
 class Targets(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     brokers: list[Int]
     links: list[Name]
     topics: list[Name]
@@ -337,13 +309,11 @@ class Targets(TypedDict, total=False):
 
 
 class Undo(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     verb: Name
     args: dict[Name, Any]
 
 
 class Witness(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     ok: bool
     what: NotRequired[str]
     asked: NotRequired[bool | Int | float | str | list[Any] | dict[Name, Any] | None]
@@ -352,10 +322,10 @@ class Witness(TypedDict):
     n: NotRequired[Int]
 
 
+@with_config(STRICT)
 class Moment(TypedDict):
     """A line of ``journal.jsonl``."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     t_us: Time
     fault: Name
     state: Name
@@ -366,10 +336,10 @@ class Moment(TypedDict):
     witness: NotRequired[Witness | None]
 
 
+@with_config(STRICT)
 class Event(TypedDict):
     """A line of ``events.jsonl``; the same field has the same type in every event."""
 
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
     t_us: Time
     event: Name
     arm: NotRequired[Name | None]
@@ -420,384 +390,3 @@ class Event(TypedDict):
     protocol: NotRequired[Name | None]
     assignor: NotRequired[Name | None]
     member_id: NotRequired[str | None]
-
-
-class StoredExplained(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    cause: str
-    evidence: str
-    n: Count
-    certain: bool
-
-
-class StoredCheck(TypedDict):
-    """A check of ``verdict.json`` (``results.checks.check``)."""
-
-    __pydantic_config__ = _STRICT_AND_CLOSED  # type: ignore[misc]
-    id: Annotated[Name, Field(pattern="/")]
-    kind: Name
-    subject: Name
-    status: Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
-    n: Count
-    minimum: Count
-    unit: Name
-    why: str
-    observed: NotRequired[float | None]
-    threshold: NotRequired[float | None]
-    arm: NotRequired[Name | None]
-    phase: NotRequired[Name | None]
-    censored: NotRequired[Count]
-    at: NotRequired[str | None]
-    next: NotRequired[str | None]
-    samples: list[Annotated[tuple[Int, Int], Strict(False)]]
-    gate: NotRequired[bool]
-    explained: NotRequired[list[StoredExplained]]
-    finding: NotRequired[str]
-    share: NotRequired[Annotated[float, Field(ge=0, le=1)]]
-
-
-class StoredVerdict(TypedDict):
-    """``verdict.json``, without its schema version."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    run_id: NotRequired[Name]
-    status: Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
-    plan: NotRequired[Name]
-    seed: NotRequired[Int | None]
-    arms: NotRequired[list[Name]]
-    checks: NotRequired[list[StoredCheck]]
-    trusted: NotRequired[list[str]]
-    provisional: NotRequired[dict[Name, Any]]
-
-
-class Band(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    q: float
-    confidence: float
-    low_us: Time
-    high_us: Time
-
-
-class _Values(TypedDict):
-    """A distribution; the keys of ``at`` are quantiles, its values microseconds."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    n: Count
-    censored: Count
-    slowest_us: Time | None
-    at: dict[Quantile, Time | None]
-    mean_us: NotRequired[float | None]
-    bands: NotRequired[list[Band]]
-
-
-class Series(_Values):
-    metric: Name
-    client: Client
-    window: WindowName
-
-
-class Gap(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    metric: Name
-    client: Client
-    window: WindowName
-    n: Count
-    longest_us: Time
-
-
-class _Calm(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    client: Client
-    n: Count
-    recovered_us: Time | None
-    observed_us: NotRequired[Time]
-    definition: NotRequired[Int]
-    limit_us: NotRequired[Time | None]
-    heal_us: NotRequired[Time | None]
-    first_calm_us: NotRequired[Time | None]
-    slow_after: NotRequired[Count | None]
-    after_heal_us: NotRequired[Time | None]
-    before_heal: NotRequired[bool | None]
-
-
-class Recovery(_Calm):
-    fault: Name
-
-
-class Bin(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    metric: Name
-    client: Client
-    rack: NotRequired[Name | None]
-    start_us: Time
-    n: Count
-    censored: Count
-    p50_us: Time | None
-    p99_us: Time | None
-    slowest_us: Time | None
-
-
-class Crossed(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    n: Count
-    bytes: Count
-
-
-class Ticks(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    ticks: Count
-    late_ticks: Count
-    cpu_busy: float | None
-    steal: float | None
-
-
-class Spectrum(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    metric: Name
-    client: Client
-    window: WindowName
-    points: list[Annotated[tuple[float, Time | None], Strict(False)]]
-
-
-class RackFlow(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    op: Name
-    client: Client
-    client_rack: Name | None
-    broker_rack: Name | None
-    window: WindowName
-    n: Count
-    bytes: Count | None
-    p50_us: Time | None
-    p99_us: Time | None
-
-
-class SlowRecord(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    producer_id: Int | None
-    seq: Int | None
-    topic: Name | None
-    partition: Int | None
-    offset: Int | None
-    intended_us: Time
-    sent_us: Time | None
-    done_us: Time | None
-    status: Name
-    error: NotRequired[str | None]
-    broker_id: NotRequired[Int | None]
-    leader_epoch: NotRequired[Int | None]
-    attempts: NotRequired[Int | None]
-
-
-class Slowest(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    op: Name
-    client: Client
-    records: list[SlowRecord]
-
-
-class Stall(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    side: Name
-    client: Client
-    start_us: Time
-    end_us: Time
-    topic: NotRequired[Name | None]
-    partition: NotRequired[Int | None]
-    waited_us: NotRequired[Time | None]
-
-
-class Failures(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    side: Name
-    client: Client
-    start_us: Time
-    end_us: Time
-    n: Count
-
-
-class StoredFinding(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    rule: Name
-    side: Name
-    client: Name
-    examined: Count
-    broken: Count
-    samples: list[Annotated[tuple[Int, Int], Strict(False)]]
-    explained: NotRequired[list[StoredExplained]]
-
-
-class Outage(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    topic: NotRequired[Name | None]
-    partition: NotRequired[Int | None]
-    total_us: Time
-    longest_us: Time
-    n: Count
-
-
-class Unavailable(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    side: Name
-    client: Client
-    window: WindowName
-    partitions: list[Outage]
-
-
-class Lag(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    client: Client
-    seconds: list[Annotated[tuple[Time, Int | None, Time | None], Strict(False)]]
-
-
-class Perf(TypedDict):
-    """The figures of Kafka's own producer test."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    client: Client
-    records: Count
-    seconds: float
-    records_per_s: float
-    mb_per_s: float
-    avg_ms: float
-    max_ms: float
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-    p999_ms: float
-
-
-class Move(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    place: Place
-    former: Name | None
-    owner: Name | None
-    freed_us: Time | None
-    assigned_us: Time | None
-    read_us: Time | None
-    unowned_us: Time | None
-    again: Int | None
-
-
-class Rebalance(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    start_us: Time
-    end_us: Time
-    moved: list[Move]
-    returned: Int
-    kept_us: Time | None
-    skew: Int | None
-
-
-class Rebalances(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    client: Client
-    rebalances: list[Rebalance]
-
-
-class Wait(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    place: Place
-    start_us: Time
-    end_us: Time
-    lacking_us: Time
-
-
-class Unowned(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    client: Client
-    waits: list[Wait]
-
-
-class Slice(_Values):
-    subject: Name
-    start_us: Time | None
-
-
-class Cut(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    metric: Name
-    window: WindowName
-    each: Name | None
-    every_us: Time | None
-    client: Client
-    slices: list[Slice]
-
-
-class Calm(_Calm):
-    fault: Name
-    q: float
-    factor: float
-    for_us: Time
-
-
-class Sent(TypedDict):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    side: Name
-    client: Client
-    worker: Name
-    expected: Count
-    rows: Count
-    missing: list[dict[Name, Any]]
-    contradictions: list[Any]
-
-
-class Analysis(TypedDict):
-    """``analysis.json`` (``results.evidence.stored``), without its schema version."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    distributions: list[Series]
-    gaps: list[Gap]
-    recovery_definition: NotRequired[Int]
-    recoveries: list[Recovery]
-    bin_us: NotRequired[Annotated[int, Field(ge=1, le=1 << 53)]]
-    bins: NotRequired[list[Bin]]
-    crossed: NotRequired[dict[Name, Crossed]]
-    host: NotRequired[Ticks]
-    spectra: NotRequired[list[Spectrum]]
-    racks: NotRequired[list[RackFlow]]
-    slowest: NotRequired[list[Slowest]]
-    stalls: NotRequired[list[Stall]]
-    failures: NotRequired[list[Failures]]
-    findings: NotRequired[list[StoredFinding]]
-    load: NotRequired[list[Sent]]
-    unavailable: NotRequired[list[Unavailable]]
-    lag: NotRequired[list[Lag]]
-    perf: NotRequired[list[Perf]]
-    rebalances: NotRequired[list[Rebalances]]
-    unowned: NotRequired[list[Unowned]]
-    cuts: NotRequired[list[Cut]]
-    calms: NotRequired[list[Calm]]
-
-
-SHAPES: Mapping[str, TypeAdapter[Any]] = {
-    "run.json": TypeAdapter(Run),
-    "timeline.json": TypeAdapter(Timeline),
-    "phases.json": TypeAdapter(list[Window]),
-    "journal.jsonl": TypeAdapter(Moment),
-    "events.jsonl": TypeAdapter(Event),
-    "verdict.json": TypeAdapter(StoredVerdict),
-    "analysis.json": TypeAdapter(Analysis),
-}
-"""Shape of a document, or of each line of it, by the name of its file."""
-
-
-NEWEST_VERSIONS = {"run.json": 1, "timeline.json": 1, "verdict.json": 1, "analysis.json": 2}
-"""Newest schema version of a document that can be read."""
-
-
-def misfit(where: str, value: Any) -> str | None:
-    """Return which field of the parsed document ``where``, or of a line of it, has a wrong type; None if all fit."""
-    shape = SHAPES.get(where.rpartition("/")[2])
-    if shape is None:
-        return None
-    try:
-        shape.validate_python(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        if first["type"] == "missing":
-            return f"field {field!r} is missing"
-        what = first["msg"].removeprefix("Value error, ").replace("dictionary", "object").replace("list", "array")
-        return f"field {field!r}: {what[0].lower()}{what[1:]}" if field else "not a JSON object"
-    return None

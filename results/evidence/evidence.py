@@ -19,8 +19,7 @@ on the run's status.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,12 +28,11 @@ from typing import Any, TypeAlias
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
-from aftershock.results.evidence.documents import NEWEST_VERSIONS
 from aftershock.results.evidence.leadership import Leadership, leaderships
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
-SCHEMA_VERSION = NEWEST_VERSIONS["run.json"]
+SCHEMA_VERSION = files.NEWEST_VERSIONS["run.json"]
 """Newest schema version of ``run.json`` and ``timeline.json`` that can be read."""
 
 RECOVERY_DEFINITION = 2
@@ -356,27 +354,21 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         altered = ("manifest.json: missing, although the run is complete",)
         if trust is not None and not {*altered} <= {*trust}:
             raise manifest.altered_evidence(source.where("").rstrip("/"), altered)
-    with _document_errors(source.where("timeline.json")):
-        clients = tuple(client_of(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
-        objectives = tuple(_objective(slo) for slo in timeline.get("slo", ()))
-        _ = timeline["steps"], timeline["timing"]
-    with _document_errors(source.where("run.json")):
-        producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
-        _ = run["run_id"], run["status"], _racks(run)
-        if run.get("recovery_definition", 1) not in range(1, RECOVERY_DEFINITION + 1):
-            raise ValueError(f"recovery_definition {run['recovery_definition']} is unknown to this version")
+    files.require_fields(source.where("timeline.json"), timeline, ("steps", "timing", "workloads"))
+    clients = tuple(client_of(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
+    objectives = tuple(_objective(slo) for slo in timeline.get("slo", ()))
+    producers = {p["producer_id"]: f"{p['workload']}/{p['arm']}" for p in run.get("producers", [])}
+    if (definition := run.get("recovery_definition", 1)) not in range(1, RECOVERY_DEFINITION + 1):
+        why = f"recovery_definition {definition} is unknown to this version"
+        raise EvidenceError(f"{source.where('run.json')}: {why}; restore the file or run the plan again")
     journal = source.lines("journal.jsonl")
     files.verify_checksums(source.where("journal.jsonl"), source.content("journal.jsonl") or b"")
-    with _document_errors(source.where("journal.jsonl")):
-        _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
     phases = []
     if source.has("phases.json"):  # a run that ended early has none
         rows, where = source.json("phases.json"), source.where("phases.json")
-        with _document_errors(where):
-            for row in rows:
-                name, fault, start_us, end_us = (row[field] for field in ("name", "fault", "start_us", "end_us"))
-                times_us = int(start_us), int(end_us)
-                phases.append(Phase(name, fault, *times_us, int(row.get("block", 0)), row.get("entry")))
+        for row in rows:
+            times_us = row["start_us"], row["end_us"]
+            phases.append(Phase(row["name"], row["fault"], *times_us, row.get("block", 0), row.get("entry")))
         for phase in phases:
             if phase.end_us < phase.start_us:
                 why = f"{phase.fault or phase.name} ends before it begins: the clock went back; run the plan again"
@@ -427,16 +419,6 @@ def require_distinct_ids(runs: Sequence[Evidence]) -> None:
 
 def _racks(run: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(rack for broker in run.get("brokers", ()) if (rack := broker.get("rack")) is not None)
-
-
-@contextmanager
-def _document_errors(where: str) -> Iterator[None]:
-    """Turn a missing or mistyped field of a JSON document into an EvidenceError with the name of the file."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise EvidenceError(f"{where}: {what}; restore the file or run the plan again") from error
 
 
 def client_of(workload: Mapping[str, Any], arm: str) -> Client:

@@ -20,12 +20,14 @@ import pyarrow.parquet as pq
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact_known
 from aftershock.results.evidence.checksums import body_of, framed
-from aftershock.results.evidence.documents import NEWEST_VERSIONS, misfit
 
 T = TypeVar("T")
 
 DOCUMENT_BYTES_MAX, LINE_BYTES_MAX = 256 << 20, 4 << 20
 """Limits of JSON documents and JSON lines: an assignment of ten thousand partitions has less than 3 MB."""
+
+NEWEST_VERSIONS = {"run.json": 1, "timeline.json": 1, "verdict.json": 1, "analysis.json": 2}
+"""Newest schema version of a document that can be read."""
 
 _RESTORE = "restore the file or run the plan again"
 _SPARK_TYPES = {
@@ -76,13 +78,25 @@ def document(where: str, content: bytes) -> Any:
         raise EvidenceError(f"{where}: not readable as JSON ({error}); {_RESTORE}") from error
     if isinstance(value, dict) and (newest := NEWEST_VERSIONS.get(where.rpartition("/")[2])):
         require_schema_version(where, value, newest)
-    if why := misfit(where, value):
+    if why := _misfit(where, value):
         home, _, name = where.rpartition("/")
         judged = name in ("verdict.json", "analysis.json")
         raise EvidenceError(
             f"{where}: {why}; {f'judge the run again: aftershock verdict {home}' if judged else _RESTORE}"
         )
     return value
+
+
+def _misfit(where: str, value: Any) -> str | None:
+    from aftershock.results.evidence.shapes import misfit  # noqa: PLC0415 - most commands read no document
+
+    return misfit(where, value)
+
+
+def require_fields(where: str, document: Mapping[str, Any], names: Collection[str]) -> None:
+    """Raise EvidenceError if a document lacks a field that some commands can do without."""
+    if absent := sorted({*names} - document.keys()):
+        raise EvidenceError(f"{where}: field {absent[0]!r} is missing; {_RESTORE}")
 
 
 def as_object(where: str, value: Any) -> dict[str, Any]:
@@ -135,7 +149,7 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
 def _fitting(where: str, number: int, value: Any) -> dict[str, Any]:
     """Return a line of JSON; raise EvidenceError if it is no object, or a field of it has a wrong type."""
     line = as_object(f"{where}:{number}", value)
-    if why := misfit(where, line):
+    if why := _misfit(where, line):
         raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
     return line
 

@@ -15,9 +15,8 @@ from typing import Any
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Status, Verdict, from_json
-from aftershock.results.evidence.documents import NEWEST_VERSIONS
 from aftershock.results.evidence.evidence import verify
-from aftershock.results.evidence.files import read_json, read_object
+from aftershock.results.evidence.files import NEWEST_VERSIONS, read_json, read_object, require_fields
 from aftershock.results.measure.facts import Distribution, Facts
 
 ANALYSIS_SCHEMA_VERSION = NEWEST_VERSIONS["analysis.json"]
@@ -196,6 +195,5 @@ def read_judged_run(home: Path) -> JudgedRun:
     verdict, analysis = verdict_of(home), analysis_of(home)
     verify(home, verdict.trusted)
     run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
-    if absent := {"cluster", "steps", "workloads"} - timeline.keys():
-        raise EvidenceError(f"{home / 'timeline.json'}: field {min(absent)!r} is missing; run the plan again")
+    require_fields(str(home / "timeline.json"), timeline, ("cluster", "steps", "workloads"))
     return JudgedRun(home, run, timeline, analysis, verdict)

@@ -100,7 +100,8 @@ def trial(seed: int, scratch: Path) -> Outcome:
     name = source.choice([name for name in DOCUMENTS if (pristine / name).exists()])
     mutate(home, name, source)
     bad, counts = list[str](), {"refused": 0, "read": 0}
-    for command, perform in commands(home, pristine).items():
+    performed = commands(home, pristine)
+    for command, perform in performed.items():
         try:
             perform()
             counts["read"] += 1
@@ -114,10 +115,10 @@ def trial(seed: int, scratch: Path) -> Outcome:
             bad.append(f"{command}, {name}: {where} raised {error!r:.200}")
     if not bad:
         shutil.rmtree(home)
-    return Outcome(bad, len(commands(home, pristine)), counts=counts)
+    return Outcome(bad, len(performed), counts=counts)
 
 
-EXPERIMENT: Experiment = Experiment(
+EXPERIMENT = Experiment(
     name="e10_mutated_documents",
     title="Damaged documents with right digests, read by ten commands in each trial",
     figure="other exceptions than a named error of one line",

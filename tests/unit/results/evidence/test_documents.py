@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.evidence.documents import SHAPES, misfit
 from aftershock.results.evidence.files import read_json, read_lines
+from aftershock.results.evidence.shapes import SHAPES, misfit
 
 ROOT = Path(__file__).parents[4]
 STORED = ROOT / "tests" / "data" / "evidence" / "demo"
