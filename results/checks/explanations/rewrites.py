@@ -34,7 +34,7 @@ from aftershock.results.checks.obligations.reach import harms_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.manifest import LEADERS
 
-_CLOCKS = "restore_clock"
+CLOCKS = "restore_clock"
 """Undo verb of the faults that move a broker's clock."""
 _WORDS = {
     "lost": (*TRUNCATED, ("lost", "consume"), ("skipped", "consume")),
@@ -70,7 +70,7 @@ def _of_topic(
             cause = f"{plain.cause}/{number} below offset {offset}"
             below = replace(plain, cause=cause, partition=int(number), until_offset=int(offset))
             yield from for_rules(below, *TRUNCATED)
-    elif (line.get("undo") or {}).get("verb") == _CLOCKS:
+    elif (line.get("undo") or {}).get("verb") == CLOCKS:
         yield from _expired(evidence, plain)
     elif {"duplicate", "order"} <= {*roles["permits"]} and "topic_id" not in roles:
         yield from _truncated(evidence, plain, roles, begun_us)

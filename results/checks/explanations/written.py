@@ -31,9 +31,12 @@ class Written(NamedTuple):
 
 def timed(evidence: Evidence, explanations: Sequence[Explanation]) -> list[Explanation]:
     """Return the explanations with the limits of time that their offsets imply."""
-    places = {id(one): place for one in explanations if (place := _beside(one)) is not None}
-    written = dict(_written(evidence, set(places.values())))
-    return [_limited(one, written.get(places[id(one)])) if id(one) in places else one for one in explanations]
+    places = [_beside(one) for one in explanations]
+    written = dict(_written(evidence, {place for place in places if place is not None}))
+    return [
+        _limited(one, written.get(place)) if place is not None else one
+        for one, place in zip(explanations, places, strict=True)
+    ]
 
 
 def _beside(one: Explanation) -> Place | None:

@@ -32,6 +32,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.explanations.rewrites import CLOCKS
 from aftershock.results.checks.findings.ownership import commits_of, group_of
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, reader_events, record
 from aftershock.results.checks.obligations.reach import settings_of
@@ -194,7 +195,10 @@ def _backward(known: DataFrame, log: DataFrame) -> DataFrame:
 
 
 def _unsent(sent: DataFrame, log: DataFrame) -> DataFrame:
-    """Return findings about log entries that no ``commit`` workload sent; without all sent offsets nothing is said."""
+    """Return findings about log entries that no ``commit`` workload sent.
+
+    A group and partition is left out if the workload did not record the offset of each commit to it.
+    """
     place = sent.groupBy(*_PLACE).agg(
         F.min("client").alias("client"),
         F.collect_set("offset").alias("offsets"),
@@ -212,7 +216,7 @@ _REPLICA_PARTITION = ("run", "topic", "partition")
 
 def may_expire(evidence: Evidence, topic: Mapping[str, Any]) -> bool:
     """Return True if retention may delete a topic's records within a run, by its settings or a broker's moved clock."""
-    clocks = any((line.get("undo") or {}).get("verb") == "restore_clock" for line in evidence.journal)
+    clocks = any((line.get("undo") or {}).get("verb") == CLOCKS for line in evidence.journal)
     return clocks or any("retention." in name for name in (*(topic.get("config") or {}), *settings_of(evidence)))
 
 

@@ -76,24 +76,20 @@ def replicas_short_but_one(run: Run) -> None:
     _replicas(run, (4, 1), (4, 3))
 
 
-def _beheaded(run: Run) -> None:
-    _replicas(run)
-    _set(run, 4, *BROKERS, start_offset=20, records=int(run.frames["replicas"]["records"].iloc[-1]) - 20)
-
-
 @defect(
     "three equal replicas that all begin after the log's first record, of a topic without a short retention",
     fails=("integrity/replica",),
     says="3 of 18 replicas",
 )
 def replicas_beheaded(run: Run) -> None:
-    _beheaded(run)
+    _replicas(run)
+    _set(run, 4, *BROKERS, start_offset=20, records=int(run.frames["replicas"]["records"].iloc[-1]) - 20)
 
 
 @defect("the same of a topic whose retention may have deleted these records since the log was read: no alarm")
 def replicas_expired(run: Run) -> None:
     run.documents["timeline"]["topics"][0]["config"] = {"retention.ms": "5000"}
-    _beheaded(run)
+    replicas_beheaded(run)
 
 
 @defect(
