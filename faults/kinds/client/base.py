@@ -84,17 +84,16 @@ class DownInjection(Injection):
         try:
             await wait_until(lambda: self.missing(since_us), self.context.clock, CLIENT_RETURN_DEADLINE_MS)
         except FaultError as error:
-            self.members = frozenset()
-            if await self.missing(since_us):
+            if await self.missing(since_us, joined=False):
                 raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
-    async def missing(self, since_us: int) -> str | None:
-        """Return None once all clients run, are in their groups and on schedule, else the first missing condition."""
+    async def missing(self, since_us: int, *, joined: bool = True) -> str | None:
+        """Return None once all clients run, are on schedule and (if ``joined``) in their groups, else why not."""
         states = await self._states()
         for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":
                 return f"the client {client} is {states.get(client, 'gone')}"
-            if client in self.members and not await self.context.world.in_group(client):
+            if joined and client in self.members and not await self.context.world.in_group(client):
                 return f"the client {client} has not joined its group again"
             if heartbeat is None or heartbeat.t_us <= since_us:
                 return f"the client {client} has written no heartbeat since the heal"
