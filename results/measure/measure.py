@@ -41,7 +41,7 @@ from aftershock.results.measure.facts import (
     RecoveryCriterion,
     SentRows,
 )
-from aftershock.results.measure.gate import Gate, open_gate
+from aftershock.results.measure.gate import open_gate
 from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
 from aftershock.results.measure.load import measure_load
@@ -79,6 +79,7 @@ def measure(
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
     read, small = tables(spark, runs), dims(spark, runs, left_out)
+    causes = [explanations(evidence) for evidence in runs]
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
 
         def persist(rows: DataFrame) -> DataFrame:
@@ -96,6 +97,9 @@ def measure(
             rows = [(run, *astuple(passage)) for run, evidence in enumerate(runs) for passage in passages(evidence)]
             return sampled.proxy_bytes(read.metrics, small.table(rows, sampled.PASSAGES)) if rows else None
 
+        def explained(rows: DataFrame | None) -> DataFrame | None:
+            return None if rows is None else summed(rows, spark, causes)
+
         # jobs that need only recorded rows run at the same time as the gate
         delivered = stored(deliveries(read, small))
         lanes = pool.submit(lambda: None if exhaustive else in_doubt(read, small, delivered).collect())
@@ -103,48 +107,50 @@ def measure(
             "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
             "crossed": pool.submit(_rows, proxy_bytes),
         }
+        early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered)))
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         prints = lanes.result()
         suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
+        early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, suspects)))
         sent = pool.submit(measure_load, read, small, gate.sent)
         recorded = stored(samples_of(read, small, gate.blocks, gate.ledger))
         samples = stored(without(recorded, small)) if left_out else recorded
-        study = _Study(read, small, in_order, delivered, gate, suspects, recorded, samples, pool)
+        early["records"] = pool.submit(
+            _rows, lambda: explained(findings_of_records(read, small, delivered, gate.blocks, gate.ledger))
+        )
+        study = _Study(read, small, in_order, delivered, causes, recorded, samples, pool)
         facts = study.facts(early, lags, sent, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
 
-def findings(
-    read: Tables,
-    dims: Dims,
-    delivered: DataFrame,
-    blocks: DataFrame,
-    ledger: DataFrame | None,
-    suspects: DataFrame | None,
-    causes: Sequence[Sequence[Explanation]],
+def findings_of_records(
+    read: Tables, dims: Dims, delivered: DataFrame, blocks: DataFrame, ledger: DataFrame | None
 ) -> DataFrame:
-    """Return, per client, integrity rule that Spark decides and explanation, the number of records and of breaches.
+    """Return the findings about records as in ``summed``; they need the gate.
 
-    The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
-    ``in_doubt`` (records in doubt; broken if in the log), ``redelivered`` (delivered repeatedly), and of the lost
-    records ``delivered`` (not in the log, but delivered to a reader). Not lost but ``unreached`` are records beyond the
-    position at which a reader gave up (event ``drain_incomplete``).
+    Further findings are only reported: ``in_doubt`` (records in doubt; broken if in the log), ``redelivered``
+    (delivered repeatedly), and of the lost records ``delivered`` (not in the log, but delivered to a reader). Not lost
+    but ``unreached`` are records beyond the position at which a reader gave up (event ``drain_incomplete``).
     """
+    clean = of_blocks(blocks, dims)
+    if ledger is None:
+        return clean.unionByName(shared(read.log))
+    tables = (of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims), redelivered(ledger, dims))
+    return reduce(DataFrame.unionByName, tables, clean)
+
+
+def findings_of_groups(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame | None:
+    """Return the findings about owners, commits and replicas as in ``summed``; None if the runs have none of them."""
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
     tables = [
-        of_blocks(blocks, dims),
-        sequences(read, dims, delivered, suspects),
         of_lanes(delivered, dims),
         commits(read.log, delivered, dims),
         offsets(read, dims),
         replicas(read.replicas, read.log, dims) if with_replicas else None,
     ]
-    if ledger is None:
-        tables.append(shared(read.log))
-    else:
-        tables += [of_ledger(ledger, read.log, dims), places(read, delivered, ledger, dims), redelivered(ledger, dims)]
-    return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]), dims.spark, causes)
+    present = [rows for rows in tables if rows is not None]
+    return reduce(DataFrame.unionByName, present) if present else None
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ class _Results:
 
 @dataclass(frozen=True)
 class _Study:
-    """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (or None).
+    """Tables of all runs and the Spark jobs on these tables; ``causes`` are the explanations of each run.
 
     Latencies are measured from ``samples``, successes and waits from ``recorded``; they differ in a second measurement.
     """
@@ -172,8 +178,7 @@ class _Study:
     dims: Dims
     requests: Sequence[MeasurementRequest]
     delivered: DataFrame
-    gate: Gate
-    suspects: DataFrame | None
+    causes: Sequence[Sequence[Explanation]]
     recorded: DataFrame
     samples: DataFrame
     pool: ThreadPoolExecutor
@@ -181,10 +186,6 @@ class _Study:
     @property
     def scenes(self) -> Sequence[Scene]:
         return self.dims.scenes
-
-    @cached_property
-    def causes(self) -> list[tuple[Explanation, ...]]:
-        return [explanations(scene.evidence) for scene in self.scenes]
 
     @cached_property
     def criteria(self) -> list[list[RecoveryCriterion]]:
@@ -214,7 +215,7 @@ class _Study:
         sent: Future[list[tuple[SentRows, ...]]],
         keep: Keep | None,
     ) -> list[Facts]:
-        pool, gate = self.pool, self.gate
+        pool = self.pool
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
             lambda: self._collected(latency.silver(self.samples, self.dims, None if self.many else widths))
@@ -223,14 +224,7 @@ class _Study:
         if self.many:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
         stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
-        jobs = early | {
-            "findings": pool.submit(
-                _rows,
-                lambda: findings(
-                    self.read, self.dims, self.delivered, gate.blocks, gate.ledger, self.suspects, self.causes
-                ),
-            )
-        }
+        jobs = dict(early)
         silver = counted.result()
         histograms_of = [silver_of(rows) for rows in silver]
         histograms = [rows.by_window(scene) for rows, scene in zip(histograms_of, self.scenes, strict=True)]
@@ -286,7 +280,7 @@ class _Study:
         return Facts(
             distributions=distributions,
             longest=answers.longest(rows["stretches"], stalled, scene, distributions),
-            findings=answers.findings(rows["findings"], self.causes[run]),
+            findings=answers.findings([*rows["records"], *rows["orders"], *rows["groups"]], self.causes[run]),
             crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
             produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())},
             host=next((Host(*[row[field.name] for field in fields(Host)]) for row in rows["host"]), Host()),
