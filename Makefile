@@ -54,19 +54,19 @@ site: docs
 
 # the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap
-	$(BIN)/python -m aftershock.harness.labs.kip.output runs docs/KIPS.md README.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/KIPS.md README.md
 
 # the evidence of the KIPs' headline claims, from runs/ into the repository: `aftershock kip 951 --from docs/evidence/kip951`
 evidence: bootstrap
-	$(BIN)/python -m aftershock.harness.labs.kip.reduce runs docs/evidence
+	$(BIN)/python -m aftershock.harness.campaigns.publish evidence runs docs/evidence
 
 # the table of power cuts in the docs, and its evidence, from what `aftershock durability` has left under runs/; nothing is run
 durability: bootstrap
-	$(BIN)/python -m aftershock.harness.labs.durability runs docs/evidence/durability docs/DURABILITY.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish durability runs docs/evidence/durability docs/DURABILITY.md
 
 # the report cards in the docs, from the evidence in the repository; nothing is run
 gallery: bootstrap
-	$(BIN)/python -m aftershock.harness.labs.gallery docs/evidence/gallery docs/GALLERY.md README.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish gallery docs/evidence/gallery docs/GALLERY.md README.md
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap
@@ -83,7 +83,7 @@ readings: bootstrap
 
 # the tables of sick machines in the docs, from what `aftershock run grey-failures` and `lost-hosts` have left under runs/
 machines: bootstrap
-	$(BIN)/python -m aftershock.harness.labs.machines runs docs/evidence/machines docs/MACHINES.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish machines runs docs/evidence/machines docs/MACHINES.md
 
 # evidence (runs/), images and the build logs stay
 clean:

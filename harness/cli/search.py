@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -56,13 +57,13 @@ def explore(
     from aftershock.faults.plan.check import load_plan
     from aftershock.faults.plans import find
     from aftershock.faults.search.swarm import frame_of
-    from aftershock.harness.labs import corpus
-    from aftershock.harness.labs.explore import output
-    from aftershock.harness.labs.explore import search as ledger
-    from aftershock.harness.labs.explore.search import Budget, Search, SearchRequest, require_budget_for_first_run
-    from aftershock.harness.labs.warm_cluster import warm_cluster
+    from aftershock.harness.campaigns.runner import warm_cluster
     from aftershock.harness.run.permissions import refuse_programs
     from aftershock.harness.run.progress import Progress, annotate_github
+    from aftershock.harness.search import corpus
+    from aftershock.harness.search import exploration as output
+    from aftershock.harness.search import explore as ledger
+    from aftershock.harness.search.explore import Budget, Search, SearchRequest, require_budget_for_first_run
     from aftershock.results.checks.check import Status
 
     console = Console(stderr=True, highlight=False)
@@ -105,11 +106,11 @@ def minimise(
     as_json: JsonOption = False,
 ) -> int:
     """Reduce the plan of a failed run to the fewest, shortest and weakest faults that fail the same way."""
-    from aftershock.harness.labs import corpus
-    from aftershock.harness.labs.minimise import execution
-    from aftershock.harness.labs.minimise.search import Cache, Minimisation, source_of
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.runs import find_run
+    from aftershock.harness.search import corpus
+    from aftershock.harness.search import minimise_runs as execution
+    from aftershock.harness.search.minimise import Cache, Minimisation, source_of
     from aftershock.results.report.page import write_report
 
     limit_s = budget_s(budget)
@@ -163,32 +164,34 @@ def kip(
     as_json: JsonOption = False,
 ) -> int:
     """Test the claims of a KIP by performing the missing runs and judging each claim from the evidence."""
-    from aftershock.harness.labs.kip import output, runner
-    from aftershock.harness.labs.kip.trials import select_trials
-    from aftershock.results.trials.claim import exit_code, tally
+    from aftershock.harness.campaigns import kip as lab
+    from aftershock.harness.campaigns import store
+    from aftershock.harness.campaigns.kip_trials import select_trials
+    from aftershock.results.studies.trials.claim import exit_code, tally
 
     trials = [trial.sabotage() if sabotage else trial for trial in select_trials(selection)]
     if source is not None:
         if len(trials) > 1 or budget is not None:
             raise AftershockError("--from judges the evidence of one KIP, without a budget: name the KIP")
-        if not (source / runner.NAME).is_file():
-            raise AftershockError(f"--from {source}: the folder has no {runner.NAME}; name the folder of a KIP's trial")
-        results = [output.read_result(trials[0], source)]
-        print(json.dumps(output.document(results), indent=1) if as_json else output.text(results[0]))
+        store.require_record(source, trials[0].name)
+        results = [lab.read_result(trials[0], source)]
+        print(json.dumps(lab.document(results), indent=1) if as_json else lab.text(results[0]))
         return exit_code([results[0].verdict.word])
 
+    from aftershock.harness.campaigns.kip_budget import plan_within_budget
+    from aftershock.harness.campaigns.runner import on_new_clusters
     from aftershock.harness.run.progress import Progress
-    from aftershock.harness.run.run import Request, perform
 
     progress = Progress()
-
-    def run_plan(request: Request) -> Path:
-        return perform(request, progress)[0]
-
     limit = budget or ("60m" if len(trials) > 1 else None)
-    homes = {trial: runner.home_of(trial, out) for trial in trials}
-    stored = [part for trial, home in homes.items() for part in runner.read(home, trial, seed).stored(trial, home)]
-    allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit), stored)
+    homes = {trial: lab.home_of(trial, out) for trial in trials}
+    stored = [
+        part
+        for trial, home in homes.items()
+        for part in trial.parts
+        if lab.record_of(trial, home, seed).trusted(part, home)
+    ]
+    allotment = plan_within_budget(trials, None if limit is None else budget_s(limit), stored)
     if not allotment.decides:
         progress.log(f"--budget {limit} decides no claim, so nothing is run")
     for line in allotment.forecast():
@@ -197,12 +200,11 @@ def kip(
         return 2
     progress.log(f"the missing runs take about {allotment.takes_s / 60:.0f} min")
     results = []
-    for trial in trials:
-        home = homes[trial]
-        runner.run_missing(trial, allotment, out, seed, run_plan, progress.log)
-        results.append(output.read_result(trial, home))
-        progress.log(f"report: {output.write(trial, results[-1], home)}")
-    print(json.dumps(output.document(results), indent=1) if as_json else "\n\n".join(map(output.text, results)))
+    for trial, home in homes.items():
+        lab.run_missing(trial, allotment, home, seed, on_new_clusters(home, seed, progress), progress.log)
+        results.append(lab.read_result(trial, home))
+        progress.log(f"report: {lab.write(trial, results[-1], home)}")
+    print(json.dumps(lab.document(results), indent=1) if as_json else "\n\n".join(map(lab.text, results)))
     if sabotage:
         return int(any(tally(result.statements).confirmed for result in results))
     return exit_code([result.verdict.word for result in results])
@@ -218,25 +220,21 @@ def durability(
     as_json: JsonOption = False,
 ) -> int:
     """Measure which acknowledged records power cuts destroy, by failure domain and configuration."""
-    from aftershock.harness.labs import durability as lab
+    from aftershock.harness.campaigns import durability as lab
+    from aftershock.harness.campaigns import store
 
     if source is not None:
-        if not (source / lab.NAME).is_file():
-            raise AftershockError(f"--from {source}: the folder has no {lab.NAME}; name the folder of a measurement")
-        home = source
+        store.require_record(source, lab.NAME)
+        result = lab.read_result(store.read(source, lab.NAME), source)
     else:
+        from aftershock.harness.campaigns.runner import on_new_clusters
         from aftershock.harness.run.progress import Progress
-        from aftershock.harness.run.run import Request, perform
 
-        progress = Progress()
-
-        def run_plan(request: Request) -> Path:
-            return perform(request, progress)[0]
-
-        command, limit_s = shlex.join(["aftershock", *sys.argv[1:]]), budget_s(budget) if budget else None
-        home = lab.run_missing(out, seed, command, run_plan, progress.log, limit_s)
-    result = lab.read_result(home)
-    if source is None:
+        progress, home = Progress(), out / lab.NAME
+        record = store.read(home, lab.NAME, seed=seed)
+        limit_s, perform = budget_s(budget) if budget else None, on_new_clusters(home, seed, progress)
+        record = store.run_missing(record, home, lab.RUNS, perform, progress.log, limit_s)
+        result = lab.read_result(record, home, current=True)
         progress.log(f"report: {lab.write_page(result, home)}")
     print(json.dumps(lab.document(result), indent=1) if as_json else lab.text(result))
     return result.exit_code
@@ -273,12 +271,12 @@ def audit(
     from rich.console import Console
 
     from aftershock.faults.plans import find
-    from aftershock.harness.labs import audit as lab
-    from aftershock.harness.labs import card as cards
-    from aftershock.harness.labs.conformance import refuse_nonconforming
-    from aftershock.harness.labs.kip.trials import Planned
-    from aftershock.harness.labs.measurement import run_missing
-    from aftershock.harness.labs.warm_cluster import warm_cluster
+    from aftershock.harness.campaigns import audit as lab
+    from aftershock.harness.campaigns import card as cards
+    from aftershock.harness.campaigns import store
+    from aftershock.harness.campaigns.planned import Planned
+    from aftershock.harness.campaigns.runner import warm_cluster
+    from aftershock.harness.run.conformance import refuse_nonconforming
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import prepare
 
@@ -287,30 +285,32 @@ def audit(
         return card.exit_code
 
     if source is not None:
-        return show(cards.read_stored_card(source))
+        store.require_record(source, lab.NAME)
+        return show(cards.read_stored_card(store.read(source, lab.NAME), source))
     if not client:
         raise AftershockError("--client is missing; name at least one client, or stored evidence with --from")
     clients = lab.parse_clients(client, settings or ())
     if try_advice:
         clients = lab.with_advised(clients)
-    limit_s, home = budget_s(budget) if budget else None, out / "audit"
+    limit_s, home = budget_s(budget) if budget else None, out / lab.NAME
     scenarios = lab.scenarios_of(suite)
     refused = lab.refusals(clients, against, scenarios)
     runs = lab.planned(clients, against, refused, scenarios)
     lab.require_budget(runs, limit_s)
+    record = replace(store.read(home, lab.NAME, seed=seed), left_out=refused)
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
     for name, arm in clients.items():
         if "command" in arm:
             refuse_nonconforming(name, arm, against, progress.log)
-    with warm_cluster("audit", home, spark, progress, console, reports=True) as run_plan:
+    with warm_cluster(lab.NAME, home, spark, progress, console, reports=True) as run_plan:
 
         def perform(planned: Planned) -> Path:
             plan = find(planned.plan)
             job = prepare(plan, planned.settings, seed, progress.log, kafka=planned.kafka, allow_exec=True)
             return run_plan(job)[0]
 
-        run_missing(home / cards.RUNS_NAME, runs, seed, perform, progress.log, limit_s)
-    card = cards.read_card(home, runs, seed, refused)
+        record = store.run_missing(record, home, runs, perform, progress.log, limit_s)
+    card = cards.read_card(record, home, runs)
     progress.log(f"report card: {cards.write(card, home)}")
     return show(card)

@@ -25,10 +25,10 @@ from aftershock.faults.plan.document import Location, did_you_mean, format_probl
 from aftershock.faults.plan.model import Gate, Plan
 from aftershock.faults.plan.parsing import draft_of
 from aftershock.faults.plan.sample_size import slo_problems
-from aftershock.harness.pytest import leased_run
-from aftershock.harness.pytest.session import Entry, Suite
+from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.run.session import Entry, Suite
 from aftershock.harness.safety.lease import Kind, lease_kind
 
 EXPECTATIONS = "expectations.jsonl"

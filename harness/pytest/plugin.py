@@ -22,7 +22,7 @@ from aftershock.harness.pytest.reports import (
     apply_outcome,
     report_status,
 )
-from aftershock.harness.pytest.session import PROPERTY, Suite
+from aftershock.harness.run.session import PROPERTY, Suite
 
 if TYPE_CHECKING:
     from aftershock.harness.pytest.chaos import Chaos

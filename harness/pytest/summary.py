@@ -12,11 +12,11 @@ from io import StringIO
 from pathlib import Path
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.harness.pytest.leased_run import pool_of
 from aftershock.harness.pytest.reports import Outcome
-from aftershock.harness.pytest.session import PROPERTY, Entry, Suite
 from aftershock.harness.pytest.verdicts import RunVerdict, without_verdict
+from aftershock.harness.run.leased_run import pool_of
 from aftershock.harness.run.progress import annotate_github
+from aftershock.harness.run.session import PROPERTY, Entry, Suite
 from aftershock.results.checks.check import Verdict
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.report.several import write_index

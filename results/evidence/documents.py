@@ -390,3 +390,21 @@ class Event(TypedDict):
     protocol: NotRequired[Name | None]
     assignor: NotRequired[Name | None]
     member_id: NotRequired[str | None]
+
+
+class FinishedRun(TypedDict):
+    digest: Name
+    blocks: Count | None
+    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$")]
+
+
+@with_config(STRICT)
+class Campaign(TypedDict):
+    """Record of the runs of a trial, an audit or a measurement of power cuts (``harness/campaigns/store.py``)."""
+
+    campaign: Name
+    version: Count
+    seed: Int
+    runs: dict[Name, FinishedRun]
+    left_out: dict[Name, str]
+    claims: dict[Name, str] | None

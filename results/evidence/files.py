@@ -26,7 +26,7 @@ T = TypeVar("T")
 DOCUMENT_BYTES_MAX, LINE_BYTES_MAX = 256 << 20, 4 << 20
 """Limits of JSON documents and JSON lines: an assignment of ten thousand partitions has less than 3 MB."""
 
-NEWEST_VERSIONS = {"run.json": 1, "timeline.json": 1, "verdict.json": 1, "analysis.json": 2}
+NEWEST_VERSIONS = {"run.json": 1, "timeline.json": 1, "verdict.json": 1, "analysis.json": 2, "campaign.json": 3}
 """Newest schema version of a document that can be read."""
 
 _RESTORE = "restore the file or run the plan again"

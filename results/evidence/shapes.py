@@ -1,11 +1,11 @@
-"""Check of a run's documents when they are read (``files.py``), so that no command meets a value of another type."""
+"""Check of stored documents when they are read (``files.py``), so that no command meets a value of another type."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from aftershock.results.evidence.documents import Event, Moment, Run, Timeline, Window
+from aftershock.results.evidence.documents import Campaign, Event, Moment, Run, Timeline, Window
 from aftershock.results.evidence.judged import Analysis, StoredVerdict
 
 SHAPES: Mapping[str, TypeAdapter[Any]] = {
@@ -16,6 +16,7 @@ SHAPES: Mapping[str, TypeAdapter[Any]] = {
     "events.jsonl": TypeAdapter(Event),
     "verdict.json": TypeAdapter(StoredVerdict),
     "analysis.json": TypeAdapter(Analysis),
+    "campaign.json": TypeAdapter(Campaign),
 }
 """Shape of a document, or of each line of it, by the name of its file."""
 

@@ -8,7 +8,7 @@ import docker
 import pytest
 
 from aftershock.harness.cluster import ownership
-from aftershock.harness.labs.explore import search
+from aftershock.harness.search import explore as search
 from aftershock.tests.chaos.conftest import Command
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]

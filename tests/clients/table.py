@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
-from aftershock.harness.labs.conformance import PATIENCE_S, leased_cluster
+from aftershock.harness.run.conformance import PATIENCE_S, leased_cluster
 from aftershock.results.evidence.files import write_whole
 from aftershock.tests.clients.build import CLIENTS, Client, Missing
 from aftershock.workloads.adapters.conformance.bench import Bench, Cluster

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from aftershock.harness.campaigns import store
+from aftershock.harness.campaigns.kip import home_of
+from aftershock.harness.campaigns.kip_trials import KIP_951
+from aftershock.harness.campaigns.store import Record
 from aftershock.harness.cli import __main__
-from aftershock.harness.labs.kip import runner
-from aftershock.harness.labs.kip.runner import Record, home_of
-from aftershock.harness.labs.kip.trials import KIP_951
 from aftershock.results.checks.check import Check
 from aftershock.results.compare import comparison
-from aftershock.results.trials.kip951 import UNDELAYED
-from aftershock.tests.unit.results.trials.made import doubted, part, written
+from aftershock.results.studies.trials.kip951 import UNDELAYED
+from aftershock.tests.unit.results.studies.trials.made import doubted, part, written
 
 WINDOWS = {"kill": "fault/dead"}
 WAVES = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.0]
@@ -35,7 +36,7 @@ def aftershock(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
     """Write runs for shared-300 and delay-0; clients without the KIP take 500 ms, after a kill 3 s."""
-    found = Record(951, KIP_951.registration.version)
+    found = Record(KIP_951.name, KIP_951.registration.version)
     for planned in KIP_951.parts:
         if planned.name not in ("shared", "delay-300", "kill", *UNDELAYED):
             continue
@@ -52,7 +53,7 @@ def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
         (home / "phases.json").write_text("[]")
         (home / "events.jsonl").touch()
         found = found.with_run(planned, home.name)
-    runner.write(home_of(KIP_951, out), found)
+    store.write(home_of(KIP_951, out), found)
     return home_of(KIP_951, out)
 
 
@@ -129,11 +130,11 @@ def test_evidence_of_another_version_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = kept(tmp_path, 100)
-    document = json.loads((home / runner.NAME).read_text())
-    (home / runner.NAME).write_text(json.dumps({**document, "version": 1}))
+    document = json.loads((home / store.NAME).read_text())
+    (home / store.NAME).write_text(json.dumps({**document, "version": 1}))
     for words in (("--from", str(home)), ("--budget", "30m", "--out", str(tmp_path))):
         assert 3 == aftershock("kip", "951", *words, monkeypatch=monkeypatch)
-        assert "evidence of version 1 of the trial of KIP-951" in capsys.readouterr().err
+        assert "evidence of version 1 of kip-951" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("both_ms", "code"), [(500.0, 0), (100.0, 1)])
@@ -143,11 +144,11 @@ def test_sabotage_fails_if_a_claim_is_confirmed(
     """Exit 0 if a client without the KIP confirms nothing, 1 if it does: then the trial measures something else."""
     sabotaged = KIP_951.sabotage()
     home = kept(tmp_path, both_ms).rename(home_of(sabotaged, tmp_path))
-    record = Record(951, sabotaged.registration.version)
+    record = Record(sabotaged.name, sabotaged.registration.version)
     for planned in sabotaged.parts:
         if (home / f"run-{planned.name}").exists():
             record = record.with_run(planned, f"run-{planned.name}")
-    runner.write(home, record)
+    store.write(home, record)
     words = ("kip", "951", "--sabotage", "--budget", "10s", "--out", str(tmp_path))
     assert code == aftershock(*words, monkeypatch=monkeypatch)
 
@@ -158,7 +159,7 @@ def test_sabotage_fails_if_a_claim_is_confirmed(
         (("952",), "there is no trial of `952`: use one of"),
         (("951", "--budget", "soon"), "--budget soon is not a duration"),
         (("all", "--from", "."), "--from judges the evidence of one KIP"),
-        (("951", "--from", "nowhere"), "the folder has no trial.json"),
+        (("951", "--from", "nowhere"), "the folder has no campaign.json"),
     ],
 )
 def test_an_impossible_request_is_refused(

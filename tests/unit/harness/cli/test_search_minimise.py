@@ -10,9 +10,9 @@ import pytest
 
 from aftershock.faults.plan.document import dump_yaml
 from aftershock.harness.cli import __main__
-from aftershock.harness.labs import corpus
-from aftershock.harness.labs.minimise import execution
-from aftershock.harness.labs.minimise.search import CandidateRun, Word
+from aftershock.harness.search import corpus
+from aftershock.harness.search import minimise_runs as execution
+from aftershock.harness.search.minimise import CandidateRun, Word
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.tests.unit.faults.search.following import ids, plan, slow
 

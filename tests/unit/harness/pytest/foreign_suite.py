@@ -35,7 +35,7 @@ import os
 import shutil
 from pathlib import Path
 from aftershock.errors import ClusterError
-from aftershock.harness.pytest import leased_run
+from aftershock.harness.run import leased_run
 from aftershock.results.evidence.files import read_json
 
 MADE = Path(__file__).parent / "made"

@@ -11,11 +11,11 @@ from rich.console import Console
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
-from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import Chaos, Origin
-from aftershock.harness.pytest.session import Entry, Suite
+from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.run.session import Entry, Suite
 
 PLAN = """
 name: leader

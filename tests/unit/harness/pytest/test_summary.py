@@ -7,9 +7,9 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.harness.pytest.reports import Outcome
-from aftershock.harness.pytest.session import Entry
 from aftershock.harness.pytest.summary import ChecksOfTest, add_checks, checks_by_test
 from aftershock.harness.pytest.verdicts import RunVerdict
+from aftershock.harness.run.session import Entry
 from aftershock.results.checks.check import Check, Status, Verdict
 
 RUN = '<properties><property name="aftershock.run" value="{}" /></properties>'

@@ -1,0 +1,311 @@
+"""Trials of KIPs: their runs, their results as terminal text, JSON, HTML page and Markdown, and their evidence.
+
+The headline claims (under both profiles) and the claims that they depend on are judged from the evidence in the
+repository; all other claims say that their evidence is not stored.
+"""
+
+import re
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import AftershockError
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.model import dump
+from aftershock.faults.plans import find
+from aftershock.harness.campaigns import store
+from aftershock.harness.campaigns.evidence import Observed, replacement, size_of, write_run
+from aftershock.harness.campaigns.kip_budget import Allotted
+from aftershock.harness.campaigns.kip_trials import Trial
+from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Perform, Record
+from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.stored import read_judged_run
+from aftershock.results.report.page import filled
+from aftershock.results.report.several import link
+from aftershock.results.studies.trials import statement
+from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, tally, verdict
+from aftershock.results.studies.trials.mechanism import mechanism
+from aftershock.results.studies.trials.part import Part
+from aftershock.results.studies.trials.statement import Measured, Plot, Statement, Word, unknown
+
+BYTES_MAX = 3_000_000
+
+
+def home_of(trial: Trial, out: Path) -> Path:
+    return out / "kips" / trial.name.removeprefix("kip-")
+
+
+def record_of(trial: Trial, home: Path, seed: int | None = None) -> Record:
+    """Return the record of a trial's runs; raise EvidenceError for one of another version of the trial."""
+    return store.read(home, trial.name, trial.registration.version, seed)
+
+
+def run_missing(
+    trial: Trial, allotted: Allotted, home: Path, seed: int, perform: Perform, log: Callable[[str], None]
+) -> None:
+    """Make the selected runs of a trial that are missing; ``campaign.json`` says why others are left out."""
+    left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}
+    record = replace(record_of(trial, home, seed), left_out=left_out)
+    store.run_missing(record, home, [part for part in trial.parts if part in allotted.parts], perform, log)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    kip: int
+    title: str
+    version: int
+    verdict: Verdict
+    statements: tuple[Statement, ...]
+    parts: Mapping[str, Part]
+    left_out: Mapping[str, str]
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """Host, Kafka version and Aftershock version of the trial's runs, as one line for each distinct combination."""
+        return tuple(dict.fromkeys(_environment(part.run.run) for part in self.parts.values()))
+
+
+def read_result(trial: Trial, home: Path) -> TrialResult:
+    """Read the judged runs of a trial below ``home``, and judge the trial's claims.
+
+    A run whose plan has changed since is ignored. The runs of a sabotaged trial are judged as if they were honest: by
+    the cluster settings of the trial's own plans. Reduced evidence decides by the stored claims alone.
+    Raises EvidenceError for a damaged run, or one of another version.
+    """
+    record = record_of(trial, home)
+    runs = {part: finished for part in trial.parts if (finished := record.finished(part, home))}
+    parts = {}
+    for part, finished in runs.items():
+        run = read_judged_run(home / finished)
+        if trial.sabotaged and part.off:
+            cluster = {**run.timeline["cluster"], **honest_settings(part)}
+            run = replace(run, timeline={**run.timeline, "cluster": cluster})
+        parts[part.name] = Part(part.name, run)
+    left_out = {}
+    for part in trial.parts:
+        if part not in runs:
+            stale = "the plan or seed of this part of the trial has changed since the part ran"
+            default = stale if record.stale(part) else "not requested yet" if record.claims is None else "not stored"
+            left_out[part.name] = record.left_out.get(part.name) or default
+    claims = [
+        claim if record.claims is None or claim.id in record.claims else replace(claim, needs=(), measure=_not_stored)
+        for claim in trial.claims
+    ]
+    statements = state_claims(claims, parts, left_out)
+    title = f"{trial.title} (sabotage: the KIP is off)" if trial.sabotaged else trial.title
+    version = trial.registration.version
+    stored = [entry for entry in statements if record.claims is None or entry.id in record.claims]
+    found = verdict(stored)
+    if record.claims is not None:
+        found = replace(found, why=f"{found.why}; {len(statements) - len(stored)} other claims are not stored")
+    return TrialResult(trial.kip, title, version, found, statements, parts, left_out)
+
+
+def honest_settings(part: Planned) -> dict[str, Any]:
+    """Return the settings of brokers that a part's plan has without sabotage; nothing for a plan without a cluster."""
+    honest = load_plan(find(part.plan), part.changes[: -len(part.off)]).plan
+    cluster = dump(honest).get("cluster", {})
+    return {name: cluster[name] for name in ("config", "brokers") if cluster.get(name)}
+
+
+def _not_stored(_: Parts) -> Measured:
+    return Measured(unknown(), doubt="its evidence is not stored; run the trial")
+
+
+def as_text(entry: Statement) -> str:
+    return f"{entry.word}: {statement.figure(entry.ours)}; {entry.why}"
+
+
+def _environment(run: Mapping[str, Any]) -> str:
+    host, profile = run.get("host") or {}, run.get("profile") or {}
+    versions = {"kafka": "unknown", **(run.get("versions") or {})}
+    content = [f"Kafka {versions['kafka']}", f"profile {profile.get('name', 'unknown')}"]
+    host_text = [f"{host.get('cores', '?')} cores", f"{host.get('memory_bytes', 0) / 2**30:.0f} GiB"]
+    return ", ".join([*content, *host_text, str(host.get("kernel", "unknown")), f"Aftershock {run.get('git')}"])
+
+
+_HEADERS: dict[Word, str] = {"confirmed": "pass", "contradicted": "fail", "undecided": "inconclusive"}
+
+
+def write(trial: Trial, result: TrialResult, home: Path) -> Path:
+    runs = [(name, part.run.run_id, link(part.home / "report.html", home)) for name, part in result.parts.items()]
+    page = filled(
+        "trial.html",
+        kip=result.kip,
+        title=result.title,
+        verdict=result.verdict,
+        status=_HEADERS[result.verdict.word],
+        statements=result.statements,
+        plots=(mechanism(result.kip), *plots_of(trial, result)),
+        runs=runs,
+        left_out=list(result.left_out.items()),
+        about=result.about,
+        figure=statement.figure,
+        word=statement.word,
+    )
+    return write_whole(home / f"kip-{result.kip}.html", page)
+
+
+def plots_of(trial: Trial, result: TrialResult) -> tuple[Plot, ...]:
+    return trial.plots({name: part for name, part in result.parts.items() if part.doubt() is None})
+
+
+_WIDTH = 80
+_INDENT = 14
+
+
+def text(result: TrialResult) -> str:
+    lines = _wrapped(f"KIP-{result.kip} {result.title}: {result.verdict.word.upper()}", "")
+    lines += _wrapped(result.verdict.why, "  ")
+    for claim in result.statements:
+        lines += ["", *_text_row(claim.role, f"{claim.id}{' (headline)' if claim.headline else ''}: {claim.claim}")]
+        if claim.published:
+            lines += _text_row("published", claim.published)
+        lines += _text_row("measured", statement.figure(claim.ours))
+        if claim.bound:
+            lines += [*_text_row("rule", claim.design), *_text_row("result", claim.word)]
+        lines += _text_row("why", claim.why)
+    rows = {
+        "not run": [f"{name}: {why}" for name, why in result.left_out.items()],
+        "measured on": result.about,
+        "runs": [f"{name}: {part.run.run_id}" for name, part in result.parts.items()],
+    }
+    lines.append("")
+    for name, contents in rows.items():
+        for number, content in enumerate(contents):
+            lines += _text_row("" if number else name, content)
+    return "\n".join(lines)
+
+
+def document(results: Sequence[TrialResult]) -> dict[str, Any]:
+    """Return the JSON document that ``aftershock kip --json`` prints."""
+    trials = [
+        {
+            "kip": result.kip,
+            "version": result.version,
+            "title": result.title,
+            "verdict": result.verdict.word,
+            "why": result.verdict.why,
+            "statements": [asdict(statement) for statement in result.statements],
+            "runs": {name: part.run.run_id for name, part in result.parts.items()},
+            "not_run": dict(result.left_out),
+            "measured_on": list(result.about),
+        }
+        for result in results
+    ]
+    return {"schema_version": 2, "trials": trials}
+
+
+def _text_row(name: str, content: str) -> list[str]:
+    return _wrapped(content, f"  {name:<{_INDENT - 2}}")
+
+
+def _wrapped(content: str, prefix: str) -> list[str]:
+    later = " " * (_INDENT if prefix.strip() else len(prefix))
+    return textwrap.wrap(content, _WIDTH, initial_indent=prefix, subsequent_indent=later, break_on_hyphens=False)
+
+
+_HEAD = "| | claim | published | measured | rule; units, power | result |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def digest(trials: list[TrialResult]) -> str:
+    """Return a Markdown table of the headline claim, under both profiles, and the claims by word of each trial."""
+    lines = ["| KIP | headline claim | published | measured | Kafka's defaults | all claims |", "|" + " --- |" * 6]
+    for result in trials:
+        headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
+        title, counts = f"{result.kip}, {result.title}", str(tally(result.statements)) if result.parts else "not run"
+        both = [headline, *(claim for claim in result.statements if claim.role == "production")]
+        figures = [f"{claim.word}: {statement.figure(claim.ours)}" for claim in both]
+        lines.append(_cells((title, headline.claim, headline.published, *[*figures, "-"][:2], counts)))
+    return "\n".join(lines)
+
+
+def table(trials: list[TrialResult], charts: Mapping[int, Sequence[Plot]] | None = None) -> str:
+    """Return Markdown with the charts, which lie in the folder ``kips``, and the table of all claims of each trial."""
+    lines = []
+    for result in trials:
+        heading = f"### KIP-{result.kip}, {result.title}"
+        if not result.parts:
+            lines.append(f"{heading}: not run yet\n")
+            continue
+        lines += [f"{heading}\n", f"{tally(result.statements)}.\n"]
+        for number, plot in enumerate((charts or {}).get(result.kip, ()), 1):
+            lines.append(f"![{plot.title}](kips/kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
+        lines.append(_HEAD)
+        for claim in result.statements:
+            texts = (claim.label, claim.claim, claim.published, statement.figure(claim.ours), claim.design)
+            word = statement.word(claim)
+            unexplained = word == "undecided" or not claim.ours.n
+            result_cell = f"{word}: {claim.why}".removeprefix("-: ") if unexplained else word
+            lines.append(_cells((*texts, result_cell)))
+        lines.append("")
+        lines += [f"* not run: {name}: {why}" for name, why in result.left_out.items()]
+        lines += [*(f"* {content}" for content in result.about), ""]
+    return "\n".join(lines)
+
+
+_PUBLISHED = re.compile(r"^### KIP-(\d+), .*?(?=^### KIP-|\Z)|^\| (\d+), [^\n]*", re.MULTILINE | re.DOTALL)
+"""The section of a KIP in ``table``, or its row in ``digest``."""
+
+
+def keep_published(results: str, published: str, kips: Collection[int]) -> str:
+    """Return ``results`` with the sections or rows of some KIPs as they are in ``published``, where they exist."""
+    old = {int(match[1] or match[2]): match[0] for match in _PUBLISHED.finditer(published)}
+    return _PUBLISHED.sub(
+        lambda match: old.get(kip, match[0]) if (kip := int(match[1] or match[2])) in kips else match[0], results
+    )
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def kept_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim, ...]:
+    """Return the headline claim, the same under the production profile, and all claims that these depend on.
+
+    The claim under the production profile is left out if its runs did not take place.
+    """
+    by_id, present = {claim.id: claim for claim in claims}, set(parts)
+    kept: set[str] = set()
+    for claim in claims:
+        if claim.headline or claim.role == "production":
+            needed, open_ids = set[str](), [claim.id]
+            while open_ids:
+                needed.add(found := open_ids.pop())
+                open_ids += {*by_id[found].control, *by_id[found].assay} - needed
+            if claim.headline or all(present.issuperset(by_id[found].needs) for found in needed):
+                kept |= needed
+    return tuple(claim for claim in claims if claim.id in kept)
+
+
+def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_MAX) -> int:
+    """Write the evidence of the headline claims in ``home`` to the folder ``target``; return its size in bytes.
+
+    Raises AftershockError if a run of the headline claim is missing, if the evidence is larger than ``bytes_max`` or
+    names a place of this machine, or if it gives other words than the runs.
+    """
+    result = read_result(trial, home)
+    claims = kept_claims(trial.claims, result.parts)
+    if missing := sorted({name for claim in claims for name in claim.needs} - result.parts.keys()):
+        raise AftershockError(
+            f"{home}: no run of {', '.join(missing)}, which the headline claim of KIP-{trial.kip} needs; run "
+            f"`aftershock kip {trial.kip}` first"
+        )
+    if target.exists() and not (target / store.NAME).is_file():
+        raise AftershockError(f"{target}: the folder is not evidence of a trial; name another folder")
+    parts = {name: Observed(name, result.parts[name].run) for claim in claims for name in claim.needs}
+    state_claims(claims, parts, {})
+    words = {entry.id: as_text(entry) for entry in result.statements if entry.id in {claim.id for claim in claims}}
+    record = record_of(trial, home)
+    with replacement(target, bytes_max) as draft:
+        for part in parts.values():
+            write_run(part, draft / part.home.name)
+        stored = {name: record.runs[name] for name in parts}
+        store.write(draft, replace(record, runs=stored, left_out={}, claims=words))
+        again = {entry.id: as_text(entry) for entry in read_result(trial, draft).statements}
+        if changed := [claim for claim, text in words.items() if again[claim] != text]:
+            raise AftershockError(f"{target}: the reduced evidence gives other words for {', '.join(changed)}")
+    return size_of(target)

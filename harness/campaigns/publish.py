@@ -1,0 +1,141 @@
+"""Results in the documentation, and their evidence in the repository, from stored runs; nothing is run.
+
+``python -m aftershock.harness.campaigns.publish KIND ...``, where the arguments of each KIND are those of its function:
+
+* ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
+* ``kips OUT PAGE README`` writes charts and tables of the trials below ``OUT/kips``, and a shorter table into README
+* ``durability OUT FOLDER PAGE`` reduces the runs below OUT to FOLDER, and writes the tables of power cuts
+* ``machines OUT FOLDER PAGE`` stores the checks of the plans about sick machines in FOLDER, and writes their tables
+* ``gallery FOLDER PAGE README [NAME OUT]`` reduces the audit below OUT, if named, to ``FOLDER/NAME``, and writes the
+  cards of all audits below FOLDER, and a short form of the card ``clients`` into README
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from aftershock.errors import AftershockError
+from aftershock.harness.campaigns import audit, card, durability, kip, machines, store
+from aftershock.harness.campaigns.kip_trials import TRIALS, select_trials
+from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.studies.trials.mechanism import mechanism
+from aftershock.results.text import table
+
+CLIENTS = "clients"
+
+
+def block_of(page: str, name: str, command: str) -> tuple[str, str, str]:
+    """Return a Markdown page before, within and after its generated block ``name``, with the block's comments.
+
+    Raises AftershockError if the page lacks the comments that begin and end the block.
+    """
+    begin = f"<!-- {name}: written by `make {command}` from stored evidence -->"
+    end = f"<!-- {name} end -->"
+    before, found_begin, remainder = page.partition(begin)
+    within, found_end, after = remainder.partition(end)
+    if not (found_begin and found_end):
+        raise AftershockError(f"the page lacks the lines {begin} and {end}; add both where the results belong")
+    return before + begin, within.strip("\n") + "\n", end + after
+
+
+def write_block(path: Path, results: str, command: str, name: str = "results") -> None:
+    """Replace the generated block ``name`` of a Markdown page."""
+    before, _, after = block_of(path.read_text(encoding="utf-8"), name, command)
+    write_whole(path, f"{before}\n\n{results}\n\n{after}")
+
+
+def evidence(out: str, folder: str, *kips: str) -> None:
+    for trial in [trial for number in kips or ("all",) for trial in select_trials(number)]:
+        target = Path(folder) / f"kip{trial.kip}"
+        _print_size(target, kip.reduce_trial(trial, kip.home_of(trial, Path(out)), target))
+
+
+def kips(out: str, page: str, readme: str) -> None:
+    """Write the results of all trials; KIPs that have not run stay as published."""
+    results = [kip.read_result(trial, kip.home_of(trial, Path(out))) for trial in TRIALS.values()]
+    drawings = Path(page).parent / "kips"
+    drawings.mkdir(exist_ok=True)
+    charts = {result.kip: kip.plots_of(TRIALS[result.kip], result) for result in results}
+    missing = {result.kip for result in results if not result.parts}
+    for number, plots in charts.items():
+        write_whole(drawings / f"kip{number}.svg", f"{mechanism(number).svg}\n")
+        for position, plot in enumerate(plots, 1):
+            write_whole(drawings / f"kip{number}-{position}.svg", f"{plot.svg}\n")
+    for path, text in ((Path(page), kip.table(results, charts)), (Path(readme), kip.digest(results))):
+        _, published, _ = block_of(path.read_text(encoding="utf-8"), "results", "kips")
+        write_block(path, kip.keep_published(text, published, missing), "kips")
+
+
+def power_cuts(out: str, folder: str, page: str) -> None:
+    _print_size(folder, durability.reduce(Path(out) / durability.NAME, Path(folder)))
+    result = durability.read_result(store.read(Path(folder), durability.NAME), Path(folder))
+    write_block(Path(page), durability.markdown(result), "durability")
+
+
+def sick_machines(out: str, folder: str, page: str) -> None:
+    machines.keep_checks(Path(out), Path(folder))
+    for plan in machines.PLANS:
+        stored = read_object(Path(folder) / f"{plan}.json")
+        write_block(Path(page), machines.table(stored["checks"]), "machines", plan)
+
+
+def gallery(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:
+    if name:
+        _print_size(name, card.reduce(Path(out) / audit.NAME, Path(folder) / name))
+    if not (Path(folder) / CLIENTS).is_dir():
+        raise AftershockError(f"{folder} has no card {CLIENTS}; run an audit, and name {CLIENTS} and its --out here")
+    write_block(Path(page), cards(Path(folder)), "gallery", "cards")
+    write_block(Path(readme), brief(_stored_card(Path(folder) / CLIENTS)), "gallery", "cards")
+
+
+def cards(folder: Path) -> str:
+    """Return the cards of all audits below ``folder`` as Markdown, in the order of their names."""
+    sections = []
+    for home in sorted(path.parent for path in folder.glob(f"*/{store.NAME}")):
+        stored = _stored_card(home)
+        reasons = [
+            f"* {cell.client}, {scenario.replace('-', ' ')}: {cell.reason}"
+            for scenario, cells in stored.cells.items()
+            for cell in cells
+            if cell.reason
+        ]
+        why = "\n".join(["Why a cell has no ✓:", "", *reasons]) if reasons else "Every cell has a ✓."
+        source = f"`aftershock audit --from {folder}/{home.name}` prints this card from its evidence."
+        sections.append(f"### {home.name.replace('-', ' ')}\n\n{card.markdown(stored)}\n{source}\n\n{why}")
+    return "\n\n".join(sections)
+
+
+def brief(stored: card.Card) -> str:
+    """Return a card as a table of marks, with the median of the recovery, or with what was slow or broken."""
+    rows = [
+        [
+            scenario.replace("-", " "),
+            *(card.marked(cell, lambda cell: cell.brief or card.median(cell)) for cell in stored.row(scenario)),
+        ]
+        for scenario in stored.cells
+    ]
+    return "".join(table(["", *stored.clients], rows)).rstrip()
+
+
+def _stored_card(home: Path) -> card.Card:
+    return card.read_stored_card(store.read(home, audit.NAME), home)
+
+
+def _print_size(what: object, size: int) -> None:
+    print(f"{what}: {size} bytes")  # noqa: T201
+
+
+KINDS: Mapping[str, Callable[..., None]] = {
+    "evidence": evidence,
+    "kips": kips,
+    "durability": power_cuts,
+    "machines": sick_machines,
+    "gallery": gallery,
+}
+
+
+if __name__ == "__main__":
+    try:
+        KINDS[sys.argv[1]](*sys.argv[2:])
+    except AftershockError as error:
+        sys.exit(str(error))

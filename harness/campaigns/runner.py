@@ -1,0 +1,81 @@
+"""Execution of many plans, one after another: each on a new cluster, or all on one warm cluster.
+
+On a warm cluster, one Spark session judges all runs.
+"""
+
+import os
+import secrets
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from aftershock.faults.plans import find
+from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Perform
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.ownership import owner
+from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.run.leased_run import drive
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.run import Job, Request, perform
+from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.run.session import Suite
+from aftershock.harness.safety.heal import defer_interrupts, sweep
+from aftershock.harness.safety.lease import lease_kind
+from aftershock.results.checks.check import Status, Verdict
+from aftershock.results.judge import Judge
+from aftershock.results.report.page import write_report
+
+
+def on_new_clusters(home: Path, seed: int, progress: Progress) -> Perform:
+    """Return a function that makes a planned run below ``home`` on a cluster of its own, and judges it."""
+    command = shlex.join(["aftershock", *sys.argv[1:]])
+
+    def run(planned: Planned) -> Path:
+        request = Request(find(planned.plan), planned.settings, seed, home, command, planned.kafka)
+        return perform(request, progress)[0]
+
+    return run
+
+
+@contextmanager
+def warm_cluster(
+    name: str, out: Path, spark: str | None, progress: Progress, console: Console, *, reports: bool = False
+) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
+    """Yield a function that runs a compiled plan, judges the run, and returns the run directory and the verdict.
+
+    All runs use one cluster, which is restored after each run. The cluster and the Spark session end with the ``with``
+    block. ``name`` is the command; with ``reports`` each run gets its report, otherwise only those that fail. The
+    yielded function raises the errors of ``leased_run.drive`` and ``Judge``.
+    """
+    sweep(engine.connect(), progress.log)
+    session = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    suite = Suite(out / session, os.getpid(), keep_failed=False)
+    pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
+    command = shlex.join(["aftershock", *sys.argv[1:]])
+
+    def run_plan(job: Job) -> tuple[Path, Verdict]:
+        slos = [objective.slo for objective in job.checked.plan.objectives if objective.gate == "verdict"]
+        kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
+        plan = job.timeline.name
+        begin = partial(RunDir.create, suite.out, plan, job.timeline.seed, command)
+        home = drive(job, kind, suite, f"{name} {plan}", begin, console, pool).path
+        verdict = judge(home)
+        if reports or verdict.status is Status.FAIL:
+            write_report(home)
+        return home, verdict
+
+    try:
+        with Judge(out / f"{name}-spark.log", spark, progress.log) as judge:
+            yield run_plan
+    finally:
+        with defer_interrupts(progress.log):
+            pool.close(progress.log)
+            shutil.rmtree(suite.folder, ignore_errors=True)

@@ -1,0 +1,162 @@
+"""Report card of clients: what each client did in each scenario of an audit, computed from judged runs.
+
+A scenario is one run, whose plan repeats a fault in blocks, with the clients as its arms. A mark follows from the run's
+own checks:
+
+* ``broken``: a check of the client that affects the verdict failed, such as ``integrity/lost``
+* ``slow``: an SLO of the client that is only reported failed, such as ``recovery < 6s after crash``
+* ``kept``: all checks of the client passed
+* ``open``: some check of the client is undecided, or fewer than six blocks took effect
+* ``unsupported``: the brokers can't serve the client, so it did not run
+
+Intervals of medians are those of order statistics: of six blocks, smallest to largest covers the median with 97 %.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import pyarrow.compute as pc
+from scipy.special import bdtr
+
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.compare.blocks import Block
+from aftershock.results.studies.trials.part import Part
+from aftershock.results.studies.trials.statement import UNITS_MIN
+from aftershock.results.text import amount
+
+Mark: TypeAlias = Literal["kept", "slow", "broken", "open", "unsupported"]
+SYMBOLS: Mapping[Mark, str] = {"kept": "✓", "slow": "!", "broken": "✗", "open": "?", "unsupported": "n/a"}
+QUANTILE = 0.95
+RECOVERED = "recovery (p95 <= 10 * steady for 2s)"
+"""Time until a client works as before; a factor of 2 depends on how busy the host is with the return of a broker.
+
+Since definition 2 of recovery, clients of up to 50 ms in steady share the limit of 500 ms.
+"""
+_US = 1_000_000
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median over blocks in seconds with its interval; None for a value that was never reached."""
+
+    median_s: float | None
+    low_s: float | None
+    high_s: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one client did in one scenario.
+
+    ``reason`` and, in a few words, ``brief`` say which check gave the mark; both are empty for ``kept``. ``recovery``
+    is from the injection until the client works as before. ``before_heal`` counts the repetitions in which that was
+    before the heal, None if the fault does not last or an older version recorded the run. ``gap_s`` is the longest time
+    without a success, None if a whole repetition had none. ``failed`` counts records that the client gave up,
+    ``duplicates`` records written or delivered twice, and ``lost`` acknowledged records that are gone. ``slowdown`` is
+    the p95 latency under the fault, relative to the steady phase.
+    """
+
+    scenario: str
+    client: str
+    mark: Mark
+    reason: str
+    brief: str
+    recovery: Spread
+    gap_s: float | None
+    failed: int
+    duplicates: int
+    lost: int
+    slowdown: float | None
+    before_heal: int | None = None
+
+
+def unsupported(scenario: str, client: str, reason: str) -> Cell:
+    """Return the cell of a client that the brokers can't serve."""
+    return Cell(scenario, client, "unsupported", reason, "", spread([]), None, 0, 0, 0, None)
+
+
+def cells_of(scenario: str, part: Part) -> list[Cell]:
+    """Return the cells of a scenario's run, one for each client, in the plan's order."""
+    (workload,) = part.run.timeline["workloads"]
+    return [_cell(scenario, part, workload, arm) for arm in workload["arms"]]
+
+
+def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> Cell:
+    client = f"{workload['name']}/{arm}"
+    blocks = part.blocks(client, RECOVERED)
+    sides = [side for side in ("produce", "consume") if workload.get(side)]
+    gaps = [part.blocks(client, f"{side}.gap") for side in sides]
+    checks = [check for check in part.run.verdict.checks if check.arm == arm]
+    mark, reason, brief = _mark(checks, part, max(len(blocks), len(gaps[0])))
+    under, steady = (_p95(part, client, window) for window in ("fault", "steady"))
+    before_heal = [block.before_heal for block in blocks.values() if block.before_heal is not None]
+    statuses = part.outcomes("produce", ["status"], client)["status"]
+    return Cell(
+        scenario,
+        arm,
+        mark,
+        reason,
+        brief,
+        spread(blocks.values()),
+        _longest_s(gaps),
+        len(statuses) - (pc.sum(pc.equal(statuses, "ok")).as_py() or 0),
+        _count(checks, "integrity/duplicate"),
+        _count(checks, "integrity/lost"),
+        under / steady if under is not None and steady else None,
+        sum(before_heal) if before_heal else None,
+    )
+
+
+def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str, str]:
+    """Return the most serious mark that a client's checks give, with the reason and its short form."""
+    if doubt := part.doubt():
+        return "open", doubt, ""
+    for check in checks:
+        if check.gate and check.status in (Status.FAIL, Status.ERROR):
+            return "broken", f"{check.id}: {check.why}", check.id
+    for check in checks:
+        if not check.gate and check.status is Status.FAIL:
+            name = check.id.removeprefix("slo/")
+            observed = "never" if check.observed is None else amount(check.observed, check.unit)
+            limit = "" if check.threshold is None else f", limit {amount(check.threshold, check.unit)}"
+            return "slow", f"{name}: {observed}{limit}", f"{name.partition('-')[0]} {observed}"
+    for check in checks:
+        if check.status is not Status.PASS:
+            return "open", f"{check.id}: {check.why}", ""
+    if blocks < UNITS_MIN:
+        return "open", f"{blocks} of at least {UNITS_MIN} blocks took effect", ""
+    return "kept", "", ""
+
+
+def spread(blocks: Iterable[Block]) -> Spread:
+    """Return the median of blocks with the narrowest interval of order statistics that covers it with 95 %."""
+    values = sorted(float("inf") if block.value_us is None else block.value_us / _US for block in blocks)
+    count = len(values)
+    if not count:
+        return Spread(None, None, None, 0)
+    middle = (values[(count - 1) // 2] + values[count // 2]) / 2
+    rank = 1  # of the interval's ends, counted from the smallest and from the largest value
+    while 2 * bdtr(rank, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
+        rank += 1
+    figures = middle, values[rank - 1], values[count - rank]
+    median, low, high = (None if value == float("inf") else value for value in figures)
+    return Spread(median, low, high, count)
+
+
+def _p95(part: Part, client: str, window: str) -> float | None:
+    value, n = part.quantile_us(client, "produce.latency", window, QUANTILE)
+    return value if n else None
+
+
+def _longest_s(sides: Iterable[Mapping[int, Block]]) -> float | None:
+    """Return the longest gap of any side in seconds; None if a side had no success in some block."""
+    values = [block.value_us for blocks in sides for block in blocks.values()]
+    known = [value for value in values if value is not None]
+    return max(known) / _US if known and len(known) == len(values) else None
+
+
+def _count(checks: Iterable[Check], check_id: str) -> int:
+    """Return the largest number of records that a check of this id observed, on any side."""
+    return max((int(check.observed or 0) for check in checks if check.id == check_id), default=0)

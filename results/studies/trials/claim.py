@@ -1,0 +1,258 @@
+"""Claims about a KIP as registered before the run, their statements (claims with measured results), and the verdict.
+
+``kip951.toml`` and its siblings hold the registration of a trial: its version, and of each claim the text, the
+published figure, the estimand, the unit and number of observations, the decision rule, the smallest effect of interest
+and the pilot from which the power is computed, and the control and assay that the claim depends on. The Python module
+beside it measures each claim.
+
+A trial measures a KIP in several runs, its parts, and a claim names the parts that the claim needs. A part that was not
+run, did not finish, or has failed harness checks leaves each claim that needs it undecided, so the ``measure`` function
+of a claim only gets trustworthy parts. A claim on a run without blocks (repetitions of the plan's faults) is also
+undecided unless the faults that are passed to ``on_part`` took effect. A claim is undecided if its control is not
+confirmed (the measure then shows an effect where none exists), or its assay is not (no effect was visible where one
+must appear).
+"""
+
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, NamedTuple, TypeAlias
+
+from aftershock.results.checks.check import Status
+from aftershock.results.studies.trials.part import Part
+from aftershock.results.studies.trials.statement import (
+    DECIDING,
+    UNITS_MIN,
+    Estimate,
+    Judged,
+    Measured,
+    Role,
+    Rule,
+    Statement,
+    Word,
+    sd_of_pilot,
+    unknown,
+)
+
+Parts: TypeAlias = Mapping[str, Part]
+
+
+class Measure(NamedTuple):
+    """The names of the runs of a trial that a claim needs, and the function that measures the claim by these runs."""
+
+    needs: tuple[str, ...]
+    measure: Callable[[Parts], Measured]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Claim about a KIP, which ``measure`` measures by the trial's runs that ``needs`` names.
+
+    ``n`` is the fixed number of observations, in ``unit``. ``control`` and ``assay`` are ids of claims that must be
+    confirmed. ``pilot`` is as for `sd_of_pilot`, ``predicted`` the figure of a simulation. A claim without a rule is a
+    figure that is only shown.
+    """
+
+    id: str
+    claim: str
+    needs: tuple[str, ...]
+    measure: Callable[[Parts], Measured]
+    role: Role = "claim"
+    rule: Rule | None = None
+    unit: str = "blocks"
+    n: int = UNITS_MIN
+    published: str = "-"
+    predicted: str = ""
+    estimand: str = ""
+    smallest_effect: float | None = None
+    pilot: tuple[float, ...] | None = None
+    pilot_source: str = ""
+    control: tuple[str, ...] = ()
+    assay: tuple[str, ...] = ()
+    headline: bool = False
+
+    @property
+    def power(self) -> float | None:
+        """Probability that the registered ``n`` confirms the smallest effect of interest; None without a pilot."""
+        if self.rule is None or self.smallest_effect is None or (self.pilot is None and self.rule.kind != "fact"):
+            return None
+        sd = sd_of_pilot(self.pilot, self.rule) if self.pilot else 0.0
+        return self.rule.power(self.n, self.smallest_effect, sd)
+
+
+class Registration(NamedTuple):
+    """Registered claims of a trial; evidence of another ``version`` is refused."""
+
+    version: int
+    claims: tuple[Claim, ...]
+
+
+def register(name: str, measures: Mapping[str, Measure]) -> Registration:
+    """Read the registration ``name.toml``; ``measures`` maps the id of each registered claim to its measurement.
+
+    A claim with ``as`` has the fields of the claim that it names, except for those of its own.
+    """
+    document = tomllib.loads((resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8"))
+    claims, source = document["claims"], document.get("pilot_source", "")
+    if claims.keys() != measures.keys():
+        raise ValueError(f"{name}: registered and measured claims differ: {sorted(claims.keys() ^ measures.keys())}")
+    return Registration(
+        document["version"],
+        tuple(
+            _claim(
+                claim_id,
+                {"pilot_source": source} | claims.get(entry.pop("as", ""), {}) | entry,
+                measures[claim_id],
+                document["headline"],
+            )
+            for claim_id, entry in claims.items()
+        ),
+    )
+
+
+def _claim(claim_id: str, entry: dict[str, Any], measure: Measure, headline: str) -> Claim:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    if rule := fields.pop("rule", None):
+        (kind,) = rule.keys() - {"no_effect", "ratio"}
+        bounds = rule[kind] if isinstance(rule[kind], list) else () if kind == "fact" else [rule[kind]]
+        fields["rule"] = Rule(kind, tuple(map(float, bounds)), rule.get("no_effect"), rule.get("ratio", False))
+    else:
+        fields.setdefault("role", "figure")
+    return Claim(claim_id, needs=measure.needs, measure=measure.measure, headline=claim_id == headline, **fields)
+
+
+def on_part(name: str, measure: Callable[..., Measured], *arguments: object, faults: Sequence[str] = ()) -> Measure:
+    """Return a function that measures a claim by one run, undecided unless ``faults`` took effect in the run."""
+    return on_parts((name,), lambda parts: measure(parts[0], *arguments), faults=faults)
+
+
+def on_parts(
+    names: Sequence[str], measure: Callable[..., Measured], *arguments: object, faults: Sequence[str] = ()
+) -> Measure:
+    """Return a function that measures a claim by several runs, which ``measure`` gets as a list in order of names."""
+
+    def measure_if_proven(parts: Parts) -> Measured:
+        for part in (parts[name] for name in names):
+            unproven = part.run.unproven() if faults else {}
+            for fault in faults:
+                if fault in unproven:
+                    return Measured(unknown(), doubt=f"{fault}: {unproven[fault]}")
+                if not part.phases(fault):
+                    return Measured(unknown(), doubt=f"{fault} was never injected")
+        return measure([parts[name] for name in names], *arguments)
+
+    return Measure((*names,), measure_if_proven)
+
+
+def requirements(claim: Claim, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Return the claim with its controls and assays.
+
+    A control's own assay decides the control's word only: a claim of superiority shows by itself that effects are seen.
+    """
+    return (claim, *(other for other in claims if other.id in (*claim.control, *claim.assay)))
+
+
+def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
+    """Judge the claims; ``left_out`` maps each planned run of the trial that did not take place to the reason."""
+    judged: dict[str, Judged] = {}
+    for claim in claims:
+        missing = [name for name in claim.needs if name not in parts]
+        if missing:
+            reason = left_out.get(missing[0], f"the trial has no run of its part {missing[0]}")
+            doubt: str | None = f"not run: {reason}"
+        else:
+            doubt = next((doubt for name in claim.needs if (doubt := parts[name].doubt())), None)
+        measured = claim.measure(parts) if doubt is None else Measured(unknown(), doubt=doubt)
+        if claim.rule is None:
+            judged[claim.id] = Judged(measured.ours, "undecided", measured.doubt or measured.why)
+        else:
+            judged[claim.id] = claim.rule.decide(measured, claim.unit, claim.n)
+    statements = []
+    for claim in claims:
+        result = judged[claim.id]
+        for other in requirements(claim, claims)[1:]:
+            if judged[other.id].word != "confirmed" and result.word != "undecided":
+                why = f"its {other.role} {other.id} is {judged[other.id].word} ({judged[other.id].why}); {result.why}"
+                result = Judged(result.ours, "undecided", why)
+        statements.append(
+            Statement(
+                claim.id,
+                claim.claim,
+                claim.published,
+                str(claim.rule or ""),
+                result.ours,
+                result.word,
+                result.why,
+                claim.role,
+                claim.headline,
+                claim.unit,
+                claim.n,
+                claim.power,
+                claim.predicted,
+            )
+        )
+    return tuple(statements)
+
+
+def integrity(parts: Sequence[Part], rules: Collection[str], faults: Collection[str]) -> Measured:
+    """Count failed integrity checks; the units are the injections of ``faults`` that took effect."""
+    by_part = [[c for c in part.run.verdict.checks if c.id.removeprefix("integrity/") in rules] for part in parts]
+    checks = [check for of_part in by_part for check in of_part]
+    failed = [check for check in checks if check.status is Status.FAIL]
+    decided = bool(failed) or (all(by_part) and all(check.status is Status.PASS for check in checks))
+    why = failed[0].why if failed else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
+    steps = [(part, step) for part in parts for step in part.run.timeline["steps"] if step.get("entry") in faults]
+    n = sum(step["id"] not in part.run.unproven() for part, step in steps)
+    ours = Estimate(float(len(failed)), None, None, n, "checks failed")
+    return Measured(ours, why, len(failed) if decided else None)
+
+
+class Tally(NamedTuple):
+    """Number of claims by word; controls, assays and figures are not counted."""
+
+    confirmed: int
+    contradicted: int
+    undecided: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.confirmed} confirmed / {self.contradicted} contradicted / {self.undecided} undecided of {sum(self)}"
+        )
+
+
+def tally(statements: Sequence[Statement]) -> Tally:
+    words = [entry.word for entry in statements if entry.role in DECIDING]
+    return Tally(words.count("confirmed"), words.count("contradicted"), words.count("undecided"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    word: Word
+    why: str
+
+
+def verdict(statements: Sequence[Statement]) -> Verdict:
+    """Return the verdict of a trial: contradicted if a claim is, else undecided if a claim or control is, or no claim.
+
+    The reason names the first deciding statement. Figures have no effect on the verdict.
+    """
+    counts = str(tally(statements))
+    order: tuple[Word, ...] = ("contradicted", "undecided")
+    decisive = [entry for entry in statements if entry.role in DECIDING]
+    for word in order:
+        if entry := next((entry for entry in decisive if entry.word == word), None):
+            return Verdict(word, f"{counts}; {entry.id}: {entry.why}")
+    biased = next((entry for entry in statements if entry.role == "control" and entry.word != "confirmed"), None)
+    if biased or not decisive:
+        return Verdict("undecided", f"the control {biased.id}: {biased.why}" if biased else "the trial has no claims")
+    return Verdict("confirmed", counts)
+
+
+EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "undecided": 2}
+
+
+def exit_code(words: Sequence[Word]) -> int:
+    """Return the exit code for several trials, 1 if a trial is contradicted, 0 if all trials are confirmed, else 2."""
+    codes = {EXIT_CODES[word] for word in words}
+    return 1 if 1 in codes else max(codes, default=2)

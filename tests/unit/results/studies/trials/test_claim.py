@@ -1,0 +1,203 @@
+"""Claims and their figures: registration, paired blocks, doubtful parts, integrity checks, a trial's verdict."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip1224
+from aftershock.results.studies.trials.claim import (
+    Claim,
+    Parts,
+    Registration,
+    exit_code,
+    integrity,
+    requirements,
+    state_claims,
+    tally,
+    verdict,
+)
+from aftershock.results.studies.trials.statement import UNITS_MIN, Measured, Role, Rule, Statement, Word, unknown
+from aftershock.tests.unit.results.studies.trials import on_disk
+from aftershock.tests.unit.results.studies.trials.made import doubted, part
+
+HALF = {"w/new": [50.0, 60, 45, 55, 50, 52], "w/old": [100.0, 120, 90, 110, 100, 104]}
+WORST = "produce.latency max in fault"
+
+
+RULE = Rule("below", (0.6,), 1.0, ratio=True)
+
+
+def measured(parts: Parts) -> Measured:
+    return Measured(parts["moves"].ratio("w/new", "w/old", WORST))
+
+
+def claim(role: Role = "claim", **more: Any) -> Claim:
+    return Claim("half", "half as slow", ("moves",), measured, role, RULE, published="0.5", **more)
+
+
+def test_blocks_are_paired() -> None:
+    """If each block is half of its partner, the ratio is a half, however blocks differ from one another."""
+    result = part("moves", HALF).ratio("w/new", "w/old", WORST)
+    assert (pytest.approx(0.5), 6, "times") == (result.value, result.n, result.unit)
+    assert result.p == pytest.approx(2 / 64)
+
+
+def test_unproven_blocks_are_left_out() -> None:
+    """A block without a witnessed fault counts on neither side; the remaining five blocks decide nothing."""
+    spoilt = part("moves", HALF, checks=[doubted("witness/move-3", "witness")])
+    assert 5 == spoilt.ratio("w/new", "w/old", WORST).n
+    assert "undecided" == state_claims([claim()], {"moves": spoilt}, {})[0].word
+
+
+def test_a_block_without_a_value() -> None:
+    """If all records of a block failed there is no ratio and no statement; p is that of the sign test."""
+    result = part("moves", HALF | {"w/old": [None, *HALF["w/old"][1:]]}).ratio("w/new", "w/old", WORST)
+    assert (None, 6) == (result.value, result.n)
+    assert result.p == pytest.approx(2 / 64)
+
+
+def test_a_sound_part_is_judged_by_its_claim() -> None:
+    """The statement keeps id, role and published figure of its claim."""
+    result = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
+    assert ("half", "confirmed", "claim", "0.5") == (result.id, result.word, result.role, result.published)
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({}, "not run: budget 10m"),
+        ({"moves": part("moves", HALF, status="interrupted")}, "did not finish"),
+        ({"moves": part("moves", HALF, checks=[doubted("harness/host", "harness")])}, "the host was starved"),
+    ],
+)
+def test_a_doubtful_part_leaves_its_claim_undecided(parts: Parts, why: str) -> None:
+    """The part was not run, did not finish, or was measured on a starved host; the reason says which."""
+    result = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
+    assert "undecided" == result.word
+    assert why in result.why
+
+
+def test_a_doubtful_part_does_not_affect_other_claims() -> None:
+    """A claim on a sound part is judged."""
+    other = Claim("other", "", ("gone",), _never, rule=RULE)
+    words = [state_claim.word for state_claim in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
+    assert ["undecided", "confirmed"] == words
+
+
+def _never(parts: Parts) -> Measured:
+    raise AssertionError(parts)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "violations"),
+    [
+        ([Status.PASS, Status.PASS], 0),
+        ([Status.PASS, Status.INCONCLUSIVE], None),
+        ([Status.INCONCLUSIVE, Status.FAIL], 1),
+        ([], None),
+    ],
+)
+def test_integrity_claims_use_the_checks_of_the_run(
+    statuses: list[Status], violations: int | None, tmp_path: Path
+) -> None:
+    """An INCONCLUSIVE check or no check decides nothing; checks of other rules and other faults are ignored."""
+    checks = [
+        Check("integrity/lost", "integrity", "arm=w consume", status, 10, 1, "", "as it was") for status in statuses
+    ]
+    other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
+    part_of_kills = on_disk.part(tmp_path, faults={"kill": [1, 2, 3], "elect": [4]}, checks=[*checks, other])
+    result = integrity([part_of_kills], ["lost", "duplicate"], ["kill"])
+    assert (violations, 3) == (result.violations, result.ours.n)
+
+
+# ---- control, assay, registration
+
+
+@pytest.mark.parametrize(("other_bound", "word"), [(0.6, "confirmed"), (0.4, "undecided")])
+@pytest.mark.parametrize("role", ["control", "assay"])
+def test_a_claim_needs_its_control_and_its_assay(role: Role, other_bound: float, word: Word) -> None:
+    """A clear effect is no word if the control is biased or the assay shows nothing; the reason names it."""
+    other = Claim("other", "", ("moves",), measured, role, Rule("below", (other_bound,), 0.45, ratio=True))
+    claims = [claim(**{role: ("other",)}), other]
+    statement = state_claims(claims, {"moves": part("moves", HALF)}, {})[0]
+    assert (word, word == "undecided") == (statement.word, f"its {role} other is contradicted" in statement.why)
+
+
+def test_the_assay_of_a_control_decides_the_control_only() -> None:
+    """Arms that differ nowhere prove no control; a claim with an effect in any direction needs no further proof."""
+    contrary = replace(claim(control=("other",)), rule=Rule("above", (0.6,), ratio=True))
+    control = Claim("other", "", ("moves",), measured, "control", RULE, assay=("half",))
+    assert (contrary, control) == requirements(contrary, [contrary, control])
+    statements = state_claims([contrary, control], {"moves": part("moves", HALF)}, {})
+    assert ["contradicted", "undecided"] == [entry.word for entry in statements]
+
+
+ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip848, kip951, kip1224)}
+
+
+@pytest.mark.parametrize("registration", ALL.values(), ids=[name.rpartition(".")[2] for name in ALL])
+def test_every_registration_is_complete(registration: Registration) -> None:
+    """One claim is the headline, controls and assays exist, and no claim is undecidable by its design.
+
+    Each rule has six units or more and a power of 80 % for its smallest effect, by a pilot whose source is named.
+    """
+    ids = {claim.id for claim in registration.claims}
+    assert 1 == sum(claim.headline for claim in registration.claims)
+    for entry in registration.claims:
+        assert ids >= {*entry.control, *entry.assay}
+        assert (entry.rule is None) == (entry.role == "figure"), entry.id
+        if not entry.rule:
+            continue
+        if entry.rule.kind == "within" and entry.role != "assay":
+            assert entry.assay or registration is kip794.REGISTRATION, f"{entry.id}: equivalence without an assay"
+        assert entry.n >= UNITS_MIN, entry.id
+        assert (entry.power or 0) >= 0.8, f"{entry.id}: {entry.power}"
+        assert entry.pilot_source, entry.id
+
+
+def statement(role: Role, word: Word) -> Statement:
+    return Statement(f"{role}-{word}", "", "", "a rule", unknown(), word, "because", role)
+
+
+CONTROL = statement("control", "confirmed")
+
+
+@pytest.mark.parametrize(
+    ("statements", "word"),
+    [
+        ([statement("claim", "confirmed"), CONTROL], "confirmed"),
+        ([statement("claim", "confirmed"), statement("mechanism", "undecided"), CONTROL], "undecided"),
+        ([statement("claim", "contradicted"), statement("claim", "undecided"), CONTROL], "contradicted"),
+        ([statement("claim", "confirmed"), statement("control", "undecided")], "undecided"),
+        ([statement("claim", "confirmed"), statement("figure", "undecided"), CONTROL], "confirmed"),
+        ([CONTROL], "undecided"),
+        ([], "undecided"),
+    ],
+)
+def test_verdict(statements: list[Statement], word: Word) -> None:
+    """Each rule has a case that only this rule decides; a trial without claims is never confirmed."""
+    assert word == verdict(statements).word
+
+
+def test_the_reason_counts_the_claims_and_names_the_deciding_one() -> None:
+    statements = [statement("claim", "undecided"), statement("mechanism", "confirmed"), CONTROL]
+    assert "1 confirmed / 0 contradicted / 1 undecided of 2" == str(tally(statements))
+    assert "1 confirmed / 0 contradicted / 1 undecided of 2; claim-undecided: because" == verdict(statements).why
+    assert "control" in verdict([statement("claim", "confirmed"), statement("control", "undecided")]).why
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["confirmed", "confirmed"], 0),
+        (["confirmed", "undecided"], 2),
+        (["undecided", "contradicted"], 1),
+        ([], 2),
+    ],
+)
+def test_exit_code(words: list[Word], code: int) -> None:
+    """The code is 0 if all trials are confirmed and 1 if one is contradicted."""
+    assert code == exit_code(words)
