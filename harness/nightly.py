@@ -28,10 +28,10 @@ from typing import Any
 
 from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.units import parse_duration_ms
 from aftershock.faults.plans import find
 from aftershock.faults.search.coverage import summary
 from aftershock.faults.search.swarm import frame_of
+from aftershock.faults.sections.units import parse_duration_ms
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.run.runs import Run, runs_in
 from aftershock.harness.search import corpus

@@ -27,19 +27,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import NO_DOUBTS, CheckFamily, Doubts, Status, Verdict
+from aftershock.results.checks.doubts import NO_DOUBTS, CheckFamily, Doubts
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks
-from aftershock.results.checks.obligations.checks import obligation_checks
+from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.suspects import left_out, suspects_of
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import AUTHORS_VERDICT, analysis_document
-from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.layers import write_gold, write_silver
 from aftershock.results.measure.measure import measure
+from aftershock.results.model.check import Status, Verdict
+from aftershock.results.model.facts import Facts, MeasurementRequest
 from aftershock.results.report import verdict_formats
 from aftershock.results.spark.conf import UNKNOWN, Load, load_of
 from aftershock.results.spark.remote import read_at

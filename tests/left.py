@@ -2,7 +2,7 @@
 
 import docker
 
-from aftershock.harness.cluster import ownership
+from aftershock.harness.safety import ownership
 from aftershock.workloads.load.spool import TMPFS
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.document import dump_yaml, load
 from aftershock.faults.plans import find, names
+from aftershock.faults.sections.document import dump_yaml, load
 from aftershock.faults.timeline.compile import compile_checked
 
 LIMIT_CPU_S = 10.0

@@ -16,7 +16,7 @@ from typing import Any
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.document import dump_yaml, load
+from aftershock.faults.sections.document import dump_yaml, load
 from aftershock.faults.timeline.compile import compile_plan
 
 TRIES = 60

@@ -13,14 +13,14 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration
-from aftershock.faults.plan.workloads import Topic, Workload
 from aftershock.faults.runtime.record import NOTHING, Clock, Targets, Undo, Witness
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration
+from aftershock.faults.sections.workloads import Topic, Workload
 from aftershock.faults.targets import clients
 from aftershock.faults.targets.roles import Controller, Coordinator, innermost, needs_draw, parse
+from aftershock.faults.targets.world import World
 
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
 Draws = Mapping[str, Any]

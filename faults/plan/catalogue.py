@@ -19,7 +19,7 @@ from aftershock.faults.kinds.fault import FAMILIES, Fault
 from aftershock.faults.kinds.registry import BUILT_IN, EXTERNAL, KINDS, kind_of
 from aftershock.faults.plan.composition import STEPS_MAX, Ranged
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.plan.units import (
+from aftershock.faults.sections.units import (
     BANDWIDTH_EXAMPLES,
     DURATION_EXAMPLES,
     PERCENT_EXAMPLES,

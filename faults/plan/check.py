@@ -23,9 +23,14 @@ from pydantic import ValidationError
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.cluster import Attach
 from aftershock.faults.plan.conflicts import conflicts, fault_warnings, grey_failures, zombie_warnings
-from aftershock.faults.plan.document import (
+from aftershock.faults.plan.kafka_version import version_problems
+from aftershock.faults.plan.model import Plan
+from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
+from aftershock.faults.plan.references import group_warnings, reference_problems
+from aftershock.faults.plan.sample_size import slo_problems, unfailable
+from aftershock.faults.sections.cluster import Attach
+from aftershock.faults.sections.document import (
     Document,
     Location,
     Problem,
@@ -36,11 +41,6 @@ from aftershock.faults.plan.document import (
     format_problems,
     load,
 )
-from aftershock.faults.plan.kafka_version import version_problems
-from aftershock.faults.plan.model import Plan
-from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
-from aftershock.faults.plan.references import group_warnings, reference_problems
-from aftershock.faults.plan.sample_size import slo_problems, unfailable
 from aftershock.faults.targets import links, roles
 
 

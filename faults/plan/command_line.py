@@ -12,14 +12,14 @@ from typing import Any
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plan.conflicts import fault_warnings, grey_failures
-from aftershock.faults.plan.document import Location, Problem, dump_yaml, format_problems, load
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import read_draft
 from aftershock.faults.plan.references import reference_problems
-from aftershock.faults.plan.units import ranges_in
-from aftershock.faults.plan.workloads import Topic
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.document import Location, Problem, dump_yaml, format_problems, load
+from aftershock.faults.sections.units import ranges_in
+from aftershock.faults.sections.workloads import Topic
 
 _PARTS = ("cluster", "topics")
 

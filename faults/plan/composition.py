@@ -4,7 +4,7 @@ Rules. Elements nest. The ``at`` of a nested fault counts from the start of the 
 ``repeat``, that contains the fault; inside ``then``, from the end of the previous element. A composed element ends when
 its last fault ends by its ``for`` (healing may take longer, for which a plan can add a ``wait``) or, without ``for``,
 after the time reserved for its kind. No round of a ``repeat`` starts at or after ``until``, which counts from the same
-moment as the ``at`` of the ``repeat``. A fault's value may be a range (``units.py``). ``timeline/expand.py`` turns
+moment as the ``at`` of the ``repeat``. A fault's value may be a range (``units.py``). ``expand.py`` turns
 composed elements into single faults.
 
 ::
@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Tag
 
 from aftershock.faults.kinds.fault import Fault, FaultId
 from aftershock.faults.kinds.registry import KINDS, AnyFault
-from aftershock.faults.plan.document import Location
-from aftershock.faults.plan.units import Duration, Moment, Range, corners, ranges_in
+from aftershock.faults.sections.document import Location
+from aftershock.faults.sections.units import Duration, Moment, Range, corners, ranges_in
 
 STEPS_MAX = 500
 

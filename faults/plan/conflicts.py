@@ -16,13 +16,13 @@ from aftershock.faults.kinds.process.base import SESSION_TIMEOUT_MS, combined_no
 from aftershock.faults.kinds.process.kill import Kill, LoseRack
 from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.document import Problem, prefix_problems
+from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.plan.units import format_duration
+from aftershock.faults.sections.document import Problem, prefix_problems
+from aftershock.faults.sections.units import format_duration
 from aftershock.faults.targets import clients
 from aftershock.faults.targets.links import share_link
 from aftershock.faults.targets.roles import Controller, parse
-from aftershock.faults.timeline.expand import end_ms
 
 REBALANCED_MS = 3_000  # for the rebalance itself, as `plan check` allows for the expulsion itself
 _SINGULAR: Mapping[TargetKind, str] = {"brokers": "node", "topics": "topic", "clients": "client", "links": "link"}

@@ -6,11 +6,11 @@ features but ``metadata.version`` and, since 3.9, ``kraft.version`` (KIP-853).
 
 from collections.abc import Iterator, Sequence
 
-from aftershock.faults.plan.broker_settings import lacking_settings
-from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.document import Location, Problem
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.plan.workloads import group_protocol
+from aftershock.faults.sections.broker_settings import lacking_settings
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.document import Location, Problem
+from aftershock.faults.sections.workloads import group_protocol
 
 _OLDEST = (3, 7)  # the oldest version of which `harness/cluster/images` builds an image
 _KRAFT_VERSION_SINCE = (3, 9)

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt
 
-from aftershock.faults.plan.cluster import Cluster, Part
 from aftershock.faults.plan.composition import AnyElement
-from aftershock.faults.plan.workloads import Timing, Topic, Workload, WorkloadName
 from aftershock.faults.runtime.abort import ConditionText
+from aftershock.faults.sections.cluster import Cluster, Part
+from aftershock.faults.sections.workloads import Timing, Topic, Workload, WorkloadName
 
 BLOCKS_MAX = 100
 Gate = Literal["verdict", "report"]

@@ -12,13 +12,13 @@ from difflib import get_close_matches
 from itertools import combinations
 
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.broker_settings import Owner, setting_refusal
-from aftershock.faults.plan.document import Location, Problem, did_you_mean, prefix_problems
+from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.plan.units import DAY_MS
-from aftershock.faults.plan.workloads import Commit, Consume, Produce, Workload
+from aftershock.faults.sections.broker_settings import Owner, setting_refusal
+from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
+from aftershock.faults.sections.units import DAY_MS
+from aftershock.faults.sections.workloads import Commit, Consume, Produce, Workload
 from aftershock.faults.targets import clients, links, roles
-from aftershock.faults.timeline.expand import end_ms
 
 _LIBRDKAFKA = """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms

@@ -18,11 +18,11 @@ from itertools import pairwise
 from typing import Any
 
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.document import Location, Problem, did_you_mean
+from aftershock.faults.plan.expand import length_ms, window_ms
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.plan.units import format_duration, format_rate
-from aftershock.faults.plan.workloads import Timing
-from aftershock.faults.timeline.expand import length_ms, window_ms
+from aftershock.faults.sections.document import Location, Problem, did_you_mean
+from aftershock.faults.sections.units import format_duration, format_rate
+from aftershock.faults.sections.workloads import Timing
 from aftershock.results.slo import EachWord, Measure, Recovery, Side, Slo, SloSyntaxError
 
 BLOCKS_MIN, BLOCKS_ADVISED = 6, 12  # fewer pairs can't be told from chance at 1 in 20 (results/compare/comparison.py)

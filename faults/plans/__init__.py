@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aftershock.errors import PlanError
-from aftershock.faults.plan.document import did_you_mean
+from aftershock.faults.sections.document import did_you_mean
 
 _HOME = Path(__file__).parent
 

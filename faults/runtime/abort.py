@@ -19,9 +19,9 @@ from typing import Annotated, NoReturn
 from pydantic import AfterValidator
 
 from aftershock.errors import AftershockError
-from aftershock.faults.plan.units import format_duration, parse_duration_ms
 from aftershock.faults.runtime.record import Clock
-from aftershock.faults.runtime.world import Administered
+from aftershock.faults.sections.units import format_duration, parse_duration_ms
+from aftershock.faults.targets.world import Administered
 
 POLL_US = 500_000
 MEASURES = ("in_sync_replicas", "offline_partitions", "registered_brokers")

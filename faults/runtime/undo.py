@@ -18,7 +18,6 @@ from typing import Any
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.runtime.record import Clock, Undo
 from aftershock.faults.runtime.waiting import retry_refused, wait_until
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import (
     BrokerId,
@@ -30,6 +29,7 @@ from aftershock.faults.targets.values import (
     Setting,
     TopicPartition,
 )
+from aftershock.faults.targets.world import World
 
 Values = Mapping[str, str | None]
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]

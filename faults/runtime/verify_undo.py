@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from aftershock.faults.runtime.record import Clock, Undo
 from aftershock.faults.runtime.undo import NO_SETTING, assignment_from_json, pending_reassignment, values_equal
 from aftershock.faults.runtime.waiting import wait_until
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import BrokerId, Limits
+from aftershock.faults.targets.world import World
 
 VERIFY_DEADLINE_MS = 60_000
 CLOCK_ERROR_MS_MAX = 100.0

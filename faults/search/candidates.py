@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import check
-from aftershock.faults.plan.document import Location
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.plan.units import format_duration, parse_duration_ms
+from aftershock.faults.sections.document import Location
+from aftershock.faults.sections.units import format_duration, parse_duration_ms
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.timeline import Timeline
 

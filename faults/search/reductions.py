@@ -11,21 +11,9 @@ from typing import Any
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.document import Location
+from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import draft_of
-from aftershock.faults.plan.units import (
-    format_bytes_per_s,
-    format_duration,
-    format_rate,
-    parse_bytes_per_s,
-    parse_duration_ms,
-    parse_rate_per_s,
-    parse_size_bytes,
-    ranges_in,
-)
-from aftershock.faults.plan.workloads import Timing
 from aftershock.faults.search.candidates import (
     Candidate,
     Document,
@@ -41,7 +29,19 @@ from aftershock.faults.search.candidates import (
     with_values,
     without,
 )
-from aftershock.faults.timeline.expand import end_ms
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.document import Location
+from aftershock.faults.sections.units import (
+    format_bytes_per_s,
+    format_duration,
+    format_rate,
+    parse_bytes_per_s,
+    parse_duration_ms,
+    parse_rate_per_s,
+    parse_size_bytes,
+    ranges_in,
+)
+from aftershock.faults.sections.workloads import Timing
 from aftershock.results.slo import parse
 
 RATE_PER_S_MIN = 5

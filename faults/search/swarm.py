@@ -21,12 +21,11 @@ from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import CheckedPlan, check
-from aftershock.faults.plan.document import dump_yaml, load
+from aftershock.faults.plan.expand import window_ms
 from aftershock.faults.plan.model import Plan, SloEntry
 from aftershock.faults.plan.model import dump as plan_as_data
 from aftershock.faults.plan.parsing import draft_of
 from aftershock.faults.plan.sample_size import slo_problems
-from aftershock.faults.plan.workloads import Timing
 from aftershock.faults.search.coverage import (
     NO_RUNS,
     PHASES,
@@ -39,8 +38,9 @@ from aftershock.faults.search.coverage import (
     role_of,
     workers_of,
 )
+from aftershock.faults.sections.document import dump_yaml, load
+from aftershock.faults.sections.workloads import Timing
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.faults.timeline.expand import window_ms
 
 ARMS_MAX = 4  # two cores bear 150 requests/s in all
 FAULTS_MAX = 3

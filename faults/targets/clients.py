@@ -20,9 +20,9 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aftershock.errors import FaultError
-from aftershock.faults.plan.workloads import Consume, Produce
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.workloads import Consume, Produce
 from aftershock.faults.targets.values import ClientProcess, TopicPartition
+from aftershock.faults.targets.world import World
 from aftershock.names import worker_names
 
 Op = Literal["produce", "consume", "commit"]

@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, WithJsonSchema
 
 from aftershock.errors import FaultError
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets import roles
 from aftershock.faults.targets.values import Channel, Link, Stream
+from aftershock.faults.targets.world import World
 
 GRAMMAR = (
     "`client(RACK) -> broker`, `client(RACK) -> broker(ROLE)`, `replication(RACK) -> ...`, `controller(RACK) -> ...`, "

@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from aftershock.errors import FaultError
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.world import World
 
 GRAMMAR = (
     "a node id, `controller`, `leader of TOPIC/PARTITION`, `replica of TOPIC/PARTITION in rack RACK`, "

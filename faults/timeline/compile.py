@@ -12,13 +12,13 @@ from aftershock.faults.kinds.client.membership import Join
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.check import CheckedPlan
 from aftershock.faults.plan.conflicts import conflicts
-from aftershock.faults.plan.document import Location, Problem, PythonSourceMap, SourceMap, format_problems
+from aftershock.faults.plan.expand import Expansion, expand, fault_ids, length_ms, random_of
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
 from aftershock.faults.plan.references import OFFSETS_PARTITIONS, duplicate_ids, overlong_faults
 from aftershock.faults.plan.sample_size import slo_problems
-from aftershock.faults.plan.workloads import Consume, Produce, Workload
-from aftershock.faults.timeline.expand import Expansion, expand, fault_ids, length_ms, random_of
+from aftershock.faults.sections.document import Location, Problem, PythonSourceMap, SourceMap, format_problems
+from aftershock.faults.sections.workloads import Consume, Produce, Workload
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
 

@@ -20,7 +20,7 @@ from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.model import Gate
-from aftershock.faults.plan.units import format_duration
+from aftershock.faults.sections.units import format_duration
 
 SCHEMA_VERSION = 1
 

@@ -22,23 +22,23 @@ from aftershock.errors import FaultError, Log
 from aftershock.faults.kinds.fault import Fault, Impact, InjectionContext
 from aftershock.faults.plan.command_line import parse_inject
 from aftershock.faults.plan.conflicts import conflict_in_force
-from aftershock.faults.plan.from_run import EVENT
-from aftershock.faults.plan.workloads import Topic
-from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Clock, Entry, Targets
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.workloads import Topic
 from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.compile import step_of
+from aftershock.faults.timeline.executor import execute
+from aftershock.faults.timeline.from_run import EVENT
 from aftershock.faults.timeline.timeline import Timeline, TimelineTiming
 from aftershock.harness.adhoc.kept import clock_of, connect, describe_targets, heal_command, live_faults, resolve
-from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.lifecycle.watchdog import watch
 from aftershock.harness.run.progress import Progress, Status
-from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Journal, Line, read_journal
 from aftershock.harness.safety.lease import Lock, hold
-from aftershock.harness.safety.watchdog import watch
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.harness.world.world import ClusterWorld
 from aftershock.results.evidence.files import read_json, read_lines
 

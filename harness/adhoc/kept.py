@@ -13,20 +13,20 @@ from rich.text import Text
 
 from aftershock.errors import AftershockError, ClusterError, EvidenceError, Log
 from aftershock.faults.plan import command_line
-from aftershock.faults.plan.document import load
-from aftershock.faults.plan.from_run import EVENT, WrittenPlan, plan_from_run
-from aftershock.faults.plan.units import parse_duration_ms
+from aftershock.faults.sections.document import load
+from aftershock.faults.sections.units import parse_duration_ms
 from aftershock.faults.targets.values import Toxic
+from aftershock.faults.timeline.from_run import EVENT, WrittenPlan, plan_from_run
 from aftershock.faults.timeline.timeline import Marks
-from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach, collect_logs
-from aftershock.harness.cluster.launch import images_for, launch, provenance
-from aftershock.harness.cluster.ownership import LabelledCluster
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.run.rundir import RunClock, RunDir
-from aftershock.harness.safety.heal import defer_interrupts, in_use, sweep
+from aftershock.harness.lifecycle.heal import defer_interrupts, in_use, sweep
+from aftershock.harness.lifecycle.launch import images_for, launch, provenance
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Line, open_faults, read_journal
 from aftershock.harness.safety.lease import host_lease
+from aftershock.harness.safety.ownership import LabelledCluster
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.results.evidence.files import read_json, read_lines
 
 _IN_SYNC_S = 30.0

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 from aftershock.errors import AftershockError, PlanError
 from aftershock.faults.plan.check import check_version, load_plan
-from aftershock.faults.plan.document import load
-from aftershock.faults.plan.workloads import ARMS_MAX
 from aftershock.faults.plans import find
+from aftershock.faults.sections.document import load
+from aftershock.faults.sections.workloads import ARMS_MAX
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.campaigns.planned import Planned
 from aftershock.results.studies.advice import ADVISED, advised

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.faults.plan.document import load
 from aftershock.faults.plans import find
+from aftershock.faults.sections.document import load
 from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.audit import BLOCKS, NAME, SUITES
 from aftershock.harness.campaigns.evidence import Observed, replacement, size_of, write_run
@@ -21,11 +21,11 @@ from aftershock.harness.campaigns.planned import Planned
 from aftershock.harness.campaigns.store import Record
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
+from aftershock.results.model.text import table
 from aftershock.results.report.page import filled
 from aftershock.results.studies.advice import Advice, advice_of
 from aftershock.results.studies.audit import SYMBOLS, Cell, Mark, Spread, cells_of, unsupported
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.text import table
+from aftershock.results.studies.part import Part
 
 DOCUMENT, PAGE, MARKDOWN, BADGE = "audit.json", "audit.html", "audit.md", "badge.svg"
 BYTES_MAX = 2_000_000

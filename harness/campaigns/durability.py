@@ -29,8 +29,8 @@ from aftershock.results.studies.durability import (
     merged,
     percent,
 )
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import share_bounds
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import share_bounds
 
 NAME = PLAN = "durability"
 PAGE = "durability.html"

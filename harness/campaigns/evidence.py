@@ -25,8 +25,8 @@ from aftershock.redaction import PLACE
 from aftershock.results.compare.blocks import Block, parse
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.files import read_lines, read_object
-from aftershock.results.measure.facts import RecoveryCriterion
-from aftershock.results.studies.trials.part import Part
+from aftershock.results.model.facts import RecoveryCriterion
+from aftershock.results.studies.part import Part
 
 _RUN = (
     "schema_version",

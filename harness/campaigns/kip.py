@@ -25,11 +25,11 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
-from aftershock.results.studies.trials import statement
+from aftershock.results.studies import statement
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import Measured, Plot, Statement, Word, unknown
 from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, tally, verdict
 from aftershock.results.studies.trials.mechanism import mechanism
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import Measured, Plot, Statement, Word, unknown
 
 BYTES_MAX = 3_000_000
 

@@ -12,8 +12,8 @@ from itertools import zip_longest
 
 from aftershock.harness.campaigns.kip_trials import Trial
 from aftershock.harness.campaigns.planned import Planned
+from aftershock.results.studies.statement import DECIDING, UNITS_MIN
 from aftershock.results.studies.trials.claim import Claim, requirements
-from aftershock.results.studies.trials.statement import DECIDING, UNITS_MIN
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from aftershock.errors import AftershockError
 from aftershock.harness.campaigns.planned import Planned
 from aftershock.results.studies.durability import ELR
+from aftershock.results.studies.statement import Plot
 from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224
 from aftershock.results.studies.trials.claim import Claim, Parts, Registration
 from aftershock.results.studies.trials.kip848_changes import ALONE, PROTOCOLS
 from aftershock.results.studies.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
-from aftershock.results.studies.trials.statement import Plot
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from aftershock.errors import AftershockError
 from aftershock.harness.campaigns import audit, card, durability, kip, machines, store
 from aftershock.harness.campaigns.kip_trials import TRIALS, select_trials
 from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.model.text import table
 from aftershock.results.studies.trials.mechanism import mechanism
-from aftershock.results.text import table
 
 CLIENTS = "clients"
 

@@ -20,17 +20,17 @@ from aftershock.faults.plans import find
 from aftershock.harness.campaigns.planned import Planned
 from aftershock.harness.campaigns.store import Perform
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.ownership import owner
-from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
+from aftershock.harness.lifecycle.pool import Pool
 from aftershock.harness.run.leased_run import drive
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import Job, Request, perform
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.run.session import Suite
-from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import lease_kind
-from aftershock.results.checks.check import Status, Verdict
+from aftershock.harness.safety.ownership import owner
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.results.judge import Judge
+from aftershock.results.model.check import Status, Verdict
 from aftershock.results.report.page import write_report
 
 

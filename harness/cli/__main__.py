@@ -15,6 +15,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from errno import ENOSPC, EPIPE
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -42,8 +44,8 @@ from aftershock.harness.cli.options import (
 )
 from aftershock.harness.run.progress import Progress
 from aftershock.redaction import redact
-from aftershock.results.checks.check import Verdict
-from aftershock.results.text import visible
+from aftershock.results.model.check import Verdict
+from aftershock.results.model.text import visible
 
 _JAVA_MIN = 17
 _MEMORY_GIB_MIN = 4
@@ -190,7 +192,7 @@ def images(
     from aftershock.faults.plans import find
     from aftershock.harness.cluster import engine
     from aftershock.harness.cluster.image_contract import check_image
-    from aftershock.harness.cluster.launch import images_for
+    from aftershock.harness.lifecycle.launch import images_for
     from aftershock.harness.run.run import prepare
     from aftershock.results.spark.session import ensure_archive
 
@@ -383,8 +385,12 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a POSIX locale has no ✓
     try:
         code: Any = app(standalone_mode=False)
+        sys.stdout.flush()
     except TyperException as error:
         if message := error.format_message():  # empty after the help, which a command without arguments prints
             print(f"{message}; `aftershock --help` lists the commands", file=sys.stderr)
@@ -397,9 +403,14 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001
         from aftershock.harness.cluster.engine import engine_error
 
-        # any other exception is a bug of the harness, which must not be mistaken for a verdict
-        print(redact(str(engine_error(error) or traceback.format_exc())), file=sys.stderr)
         code = ERROR
+        if isinstance(error, OSError) and error.filename is None and error.errno in (EPIPE, ENOSPC):
+            # of the output, because files have names; the interpreter must not try again when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if error.errno == ENOSPC:
+                print(f"the output can't be written: {error.strerror}; redirect it elsewhere", file=sys.stderr)
+        else:  # a bug of the harness, which must not be mistaken for a verdict
+            print(redact(str(engine_error(error) or traceback.format_exc())), file=sys.stderr)
     sys.exit(code)
 
 

@@ -28,7 +28,7 @@ from aftershock.harness.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from aftershock.harness.cluster.ownership import LabelledCluster
+    from aftershock.harness.safety.ownership import LabelledCluster
 
 clusters = typer.Typer(help="Keep a cluster for ad-hoc work.", no_args_is_help=True)
 runs = typer.Typer(help="List the runs, or prune them.")
@@ -133,12 +133,13 @@ def heal(
     secret: SecretOption = None,
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
-    from aftershock.harness.cluster import engine, ownership
+    from aftershock.harness.cluster import engine
     from aftershock.harness.cluster.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
-    from aftershock.harness.run import client_processes
+    from aftershock.harness.lifecycle import heal as healing
     from aftershock.harness.run.permissions import Permissions, refuse_attachment
     from aftershock.harness.run.progress import Progress
-    from aftershock.harness.safety import heal as healing
+    from aftershock.harness.safety import ownership
+    from aftershock.harness.world import client_processes
 
     log, home = Progress().log, out / run_id if run_id else None
     if home and is_attached(home):
@@ -268,8 +269,9 @@ def list_runs(context: typer.Context, out: OutOption = Path("runs"), as_json: Js
     """List the runs, newest first."""
     if context.invoked_subcommand is not None:
         return 0
-    from aftershock.harness.cluster import engine, ownership
+    from aftershock.harness.cluster import engine
     from aftershock.harness.run.runs import runs_in, table
+    from aftershock.harness.safety import ownership
 
     run_list = runs_in(out)
     if as_json:
@@ -298,8 +300,9 @@ def prune(
     out: OutOption = Path("runs"),
 ) -> int:
     """Remove old run directories, except of runs whose process is alive or whose cluster exists."""
-    from aftershock.harness.cluster import engine, ownership
+    from aftershock.harness.cluster import engine
     from aftershock.harness.run.runs import parse_age, pruning, remove, runs_in, size
+    from aftershock.harness.safety import ownership
 
     if keep is None and older_than is None:
         raise AftershockError("name the runs to remove: --keep N (all but the newest N), --older-than 30d, or both")

@@ -17,7 +17,7 @@ import typer
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.cli.options import ERROR, EvidenceOption, JsonOption, OutOption, RunArgument, SparkOption
 from aftershock.redaction import redact
-from aftershock.results.text import visible
+from aftershock.results.model.text import visible
 
 _COMPARED_RUNS_MAX = 8  # more columns do not fit on a screen
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aftershock.errors import AftershockError
-from aftershock.faults.plan.units import parse_duration_ms
+from aftershock.faults.sections.units import parse_duration_ms
 
 ERROR = 3
 INTERRUPTED = 130

@@ -64,7 +64,7 @@ def explore(
     from aftershock.harness.search import exploration as output
     from aftershock.harness.search import explore as ledger
     from aftershock.harness.search.explore import Budget, Search, SearchRequest, require_budget_for_first_run
-    from aftershock.results.checks.check import Status
+    from aftershock.results.model.check import Status
 
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)

@@ -19,9 +19,10 @@ from kio.schema.errors import ErrorCode
 from pydantic import ValidationError
 
 from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, UnsupportedError, WorkloadError
-from aftershock.faults.plan.cluster import Attach
+from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster.assignments import all_worker_names, group_names
 from aftershock.harness.cluster.cluster import out_of_sync
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
@@ -30,13 +31,12 @@ from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.kafka.versions import lowered
-from aftershock.harness.run.assignments import all_worker_names, group_names
 from aftershock.results.evidence.files import read_object, write_whole
-from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import Security
 from aftershock.workloads.load.logread import EndOffsets, Topic, end_offsets
+from aftershock.workloads.load.security import SecuritySettings
 
 DESCRIPTOR_FILE = "attached.json"
 NO_RACK = "none"

@@ -24,7 +24,6 @@ from aftershock.harness.cluster.node import (
     last_log_lines,
     output,
 )
-from aftershock.harness.cluster.ownership import NODE, RUN
 from aftershock.harness.cluster.packets import Leg, Packets
 from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy
 from aftershock.harness.cluster.topology import (
@@ -38,10 +37,11 @@ from aftershock.harness.cluster.topology import (
 )
 from aftershock.harness.kafka.admin import Admin, still_lacking
 from aftershock.harness.kafka.leader_history import Checkpoints
+from aftershock.harness.safety.ownership import NODE, RUN
 from aftershock.results.evidence.files import write_whole
-from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.load.logread import EndOffsets, Topic
+from aftershock.workloads.load.security import PLAINTEXT_SETTINGS
 
 _TOPICS_IN_SYNC_S = 30.0
 DESCRIPTOR_FILE = "cluster.json"

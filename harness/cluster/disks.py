@@ -20,12 +20,12 @@ from docker.errors import APIError, ContainerError, NotFound
 from docker.models.containers import Container
 
 from aftershock.errors import ClusterError, EngineError
-from aftershock.faults.plan.cluster import BlockDevice
+from aftershock.faults.sections.cluster import BlockDevice
 from aftershock.faults.targets.values import DiskDefects, LogDamage
 from aftershock.harness.cluster.engine import docker_errors, run_to_end
 from aftershock.harness.cluster.node import KafkaNode, node_name
-from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
+from aftershock.harness.safety.ownership import NODE
 
 _IMAGE_DIR = "/image"
 _DEVICE = re.compile(r"^device (/dev/loop\d+)$", re.MULTILINE)

@@ -59,7 +59,10 @@ def connect() -> docker.DockerClient:
     """Return a client of the Docker engine; raise EngineError if no engine answers or access is denied."""
     host = os.environ.get("DOCKER_HOST", "")
     try:
-        context = None if host else ContextAPI.get_current_context()
+        name = os.environ.get("DOCKER_CONTEXT")
+        context = None if host else ContextAPI.get_context(name) if name else ContextAPI.get_current_context()
+        if name and not host and context is None:
+            raise EngineError(f"DOCKER_CONTEXT names {name}, which is no context; `docker context ls` lists them")
         if context is not None and context.Name != "default":
             host = context.Host
         host = host or "unix:///var/run/docker.sock"

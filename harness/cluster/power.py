@@ -18,8 +18,8 @@ from aftershock.errors import ClusterError
 from aftershock.harness.cluster.disks import DEVICE_ACCESS, mounted_volumes
 from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.node import KafkaNode, node_name
-from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR
+from aftershock.harness.safety.ownership import NODE
 
 _LIFE_S = 120  # of a cutter whose creator has died
 _EXIT_S = 10

@@ -22,8 +22,8 @@ from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
 from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.targets.values import Toxic
 from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
-from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.topology import Proxy
+from aftershock.harness.safety import ownership
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.kafka.wire.connection import Address
 

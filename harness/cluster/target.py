@@ -8,8 +8,8 @@ from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import WireProxy
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.kafka.leader_history import Checkpoints
-from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.logread import EndOffsets, Topic
+from aftershock.workloads.load.security import SecuritySettings
 
 
 class Target(Protocol):

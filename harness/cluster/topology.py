@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import Any, Literal, cast
 
 from aftershock.errors import ClusterError
-from aftershock.faults.plan.broker_settings import setting_refusal
-from aftershock.faults.plan.cluster import BlockDevice, Disks
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.broker_settings import setting_refusal
+from aftershock.faults.sections.cluster import BlockDevice, Disks
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA, version_in
 

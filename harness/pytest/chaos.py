@@ -19,17 +19,18 @@ from rich.console import Console
 
 from aftershock.errors import PlanError
 from aftershock.faults import plans
-from aftershock.faults.plan import document, model
+from aftershock.faults.plan import model
 from aftershock.faults.plan.check import check
-from aftershock.faults.plan.document import Location, did_you_mean, format_problems
 from aftershock.faults.plan.model import Gate, Plan
 from aftershock.faults.plan.parsing import draft_of
 from aftershock.faults.plan.sample_size import slo_problems
+from aftershock.faults.sections import document
+from aftershock.faults.sections.document import Location, did_you_mean, format_problems
 from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import Job, prepare
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.harness.safety.lease import Kind, lease_kind
+from aftershock.harness.safety.rundir import RunDir
 
 EXPECTATIONS = "expectations.jsonl"
 _MARK = 'write the mark as @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'

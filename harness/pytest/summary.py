@@ -17,8 +17,8 @@ from aftershock.harness.pytest.verdicts import RunVerdict, without_verdict
 from aftershock.harness.run.leased_run import pool_of
 from aftershock.harness.run.progress import annotate_github
 from aftershock.harness.run.session import PROPERTY, Entry, Suite
-from aftershock.results.checks.check import Verdict
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.model.check import Verdict
 from aftershock.results.report.several import write_index
 from aftershock.results.report.verdict_formats import cases
 

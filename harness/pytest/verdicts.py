@@ -19,12 +19,12 @@ from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import prepare
 from aftershock.harness.run.session import Entry, Suite
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.files import read_json
 from aftershock.results.judge import Judge
+from aftershock.results.model.check import Check, Status, Verdict
+from aftershock.results.model.text import sentence
 from aftershock.results.report.page import write_report
 from aftershock.results.report.verdict_formats import summary
-from aftershock.results.text import sentence
 
 _HOST_CHECKS = ("harness/host", "harness/generator", "harness/generator-commit")
 _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from aftershock.errors import FaultError, WorkloadError
 from aftershock.faults.runtime.record import Clock
 from aftershock.faults.runtime.waiting import wait_until
-from aftershock.faults.runtime.world import ClientControl
+from aftershock.faults.targets.world import ClientControl
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment
 
 DEADLINE_MS = 60_000

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, Log
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.ownership import owner
-from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.safety.heal import defer_interrupts
+from aftershock.harness.lifecycle.heal import defer_interrupts
+from aftershock.harness.lifecycle.pool import Pool
 from aftershock.harness.safety.lease import host_lease
-from aftershock.results.text import visible
+from aftershock.harness.safety.ownership import owner
+from aftershock.results.model.text import visible
 from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
 from aftershock.workloads.adapters.conformance.checks import Result, examine
 

@@ -16,23 +16,23 @@ from typing import NoReturn, TypeVar
 
 from aftershock.errors import AftershockError, FaultError, Log, PlanError
 from aftershock.faults.runtime import abort
-from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Clock
-from aftershock.faults.runtime.world import Linked, World
+from aftershock.faults.targets.world import Linked, World
+from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Marks, Objective, Timeline, phases
+from aftershock.harness.cluster.assignments import RunContext, assignments
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.groups import sessions_after_run
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
-from aftershock.harness.run.assignments import RunContext, assignments
-from aftershock.harness.run.client_processes import ClientProcesses
+from aftershock.harness.lifecycle.heal import advise
 from aftershock.harness.run.complete_groups import complete_groups
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
-from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.run.sampler import Reading, Sampler, in_thread
 from aftershock.harness.run.saver import save
-from aftershock.harness.safety.heal import advise
 from aftershock.harness.safety.journal import Journal
+from aftershock.harness.safety.rundir import RunClock, RunDir
+from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 from aftershock.errors import AftershockError, Log
 from aftershock.faults.targets.values import BrokerId, TopicPartition
 from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster.assignments import group_names
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.kafka.leader_history import (
@@ -24,9 +25,8 @@ from aftershock.harness.kafka.leader_history import (
 )
 from aftershock.harness.kafka.metadata_log import Election, elections
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
-from aftershock.harness.run.assignments import group_names
-from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.run.sampler import in_thread
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.manifest import LEADERS
 

@@ -12,17 +12,17 @@ from rich.console import Console
 
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import collect_logs
-from aftershock.harness.cluster.launch import provenance
-from aftershock.harness.cluster.ownership import owner
-from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.lifecycle.heal import sweep
+from aftershock.harness.lifecycle.launch import provenance
+from aftershock.harness.lifecycle.pool import Pool
 from aftershock.harness.run.calibration import read_limits
 from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import Job, drive_on, record_outcome
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.run.session import Suite
-from aftershock.harness.safety.heal import sweep
 from aftershock.harness.safety.lease import Kind, host_lease
+from aftershock.harness.safety.ownership import owner
+from aftershock.harness.safety.rundir import RunDir
 
 
 def pool_of(suite: Suite) -> Pool:

@@ -22,8 +22,8 @@ from typing import Any
 
 from aftershock.errors import AftershockError, PlanError
 from aftershock.faults.plan.check import CheckedPlan
-from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.plan.document import Location, did_you_mean
+from aftershock.faults.sections.cluster import Attach
+from aftershock.faults.sections.document import Location, did_you_mean
 
 FILE = "aftershock.toml"
 SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name

@@ -17,8 +17,8 @@ from rich.text import Text
 from aftershock.redaction import redact
 from aftershock.results.evidence.files import read_json
 from aftershock.results.evidence.stored import verdict_of
+from aftershock.results.model.text import visible
 from aftershock.results.report.verdict_formats import annotations
-from aftershock.results.text import visible
 
 _PLAIN_PERIOD_S = 60.0
 _LIVE_PERIOD_S = 0.5

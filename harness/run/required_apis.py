@@ -12,8 +12,8 @@ from typing import Any
 from kio.schema.index import api_key_map
 
 from aftershock.errors import PlanError
-from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.plan.workloads import group_protocol
+from aftershock.faults.sections.cluster import Attach
+from aftershock.faults.sections.workloads import group_protocol
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.kafka.versions import OLDEST, api_title
 from aftershock.workloads.kafka.wire.codec import Versions

@@ -16,24 +16,24 @@ from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.link.cut import all_links
 from aftershock.faults.kinds.protocol.base import TamperFault
 from aftershock.faults.plan.check import CheckedPlan
-from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.document import Problem, format_problems
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.document import Problem, format_problems
 from aftershock.faults.targets import clients, links, roles
 from aftershock.faults.targets.values import BrokerId, ClientProcess, Link, PartitionState
+from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Marks, Step, Timeline, phases
 from aftershock.faults.wire_proxy.rules import rule_from
 from aftershock.harness.cluster.topology import PROFILES, topology
 from aftershock.names import offsets_partition
-from aftershock.results.checks.check import percent
-from aftershock.results.checks.obligations.checks import SHARE_ADVISED, share_advice
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.checks.obligations.leaders import Reign
 from aftershock.results.checks.obligations.reach import COORDINATION, OFFSETS_PARTITIONS
 from aftershock.results.checks.obligations.waits import quorum, session, total_us
+from aftershock.results.checks.progress import SHARE_ADVISED, share_advice
 from aftershock.results.evidence.evidence import Client, Evidence, Phase, client_of
+from aftershock.results.model.check import percent
 
 _MS = 1000
 _LOOK_US = 1_000_000  # leaders are read once a second

@@ -18,28 +18,29 @@ from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
 from aftershock.faults.plan.check import CheckedPlan, check_version, load_plan
-from aftershock.faults.plan.cluster import Attach, BlockDevice
+from aftershock.faults.sections.cluster import Attach, BlockDevice
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.assignments import java_command
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, collect_logs
-from aftershock.harness.cluster.launch import images_for, launch, provenance
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.run.assignments import java_command
+from aftershock.harness.lifecycle import watchdog
+from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
+from aftershock.harness.lifecycle.launch import images_for, launch, provenance
 from aftershock.harness.run.calibration import read_limits
-from aftershock.harness.run.client_processes import spool_for
 from aftershock.harness.run.drive import drive
 from aftershock.harness.run.permissions import Permissions, refuse_attachment, refuse_programs
 from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.required_apis import refuse_missing_apis
-from aftershock.harness.run.rundir import RunClock, RunDir
-from aftershock.harness.safety import watchdog
-from aftershock.harness.safety.heal import defer_interrupts, sweep
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.lease import host_lease, lease_kind
-from aftershock.results.checks.check import Verdict
+from aftershock.harness.safety.rundir import RunClock, RunDir
+from aftershock.harness.world.client_processes import spool_for
+from aftershock.results.model.check import Verdict
 
 if TYPE_CHECKING:
     from aftershock.results.judge import Judge

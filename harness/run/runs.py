@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.harness.cluster import ownership
-from aftershock.harness.cluster.ownership import LabelledCluster
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.ownership import LabelledCluster
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from aftershock.errors import AftershockError
-from aftershock.harness.run.rundir import RunClock
 from aftershock.harness.run.saver import Sample, save
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.workloads.load.events import cpu_times
 
 _TICK_US = 100_000

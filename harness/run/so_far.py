@@ -29,11 +29,11 @@ import pyarrow.parquet as pq
 
 from aftershock.errors import AftershockError, EvidenceError, Log
 from aftershock.faults.timeline.timeline import Marks, Phase, Timeline, from_json, phases
-from aftershock.harness.cluster import ownership
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.harness.safety import ownership
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.files import current_parts, read_lines, read_object
 from aftershock.results.judge import judge
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.slo import Count, Measure, Slo, parse
 from aftershock.workloads.adapters.sending import GRACE_US
 

@@ -25,8 +25,8 @@ from typing import Any, get_args
 
 from aftershock.errors import EvidenceError
 from aftershock.faults.runtime.record import Entry, State
-from aftershock.harness.cluster.ownership import owner
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety.ownership import owner
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.redaction import redact_data
 from aftershock.results.evidence import checksums
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aftershock.faults.search.coverage import matrix, tally_cells, uncovered_cells
 from aftershock.harness.search.explore import ERRORS_MAX, ExploredRun, Ledger, SearchRequest
-from aftershock.results.checks.check import Status
+from aftershock.results.model.check import Status
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:

@@ -32,10 +32,10 @@ from aftershock.faults.timeline.timeline import Step, Timeline
 from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.search import corpus
 from aftershock.harness.search.corpus import Corpus, Entry, Origin
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence import files
 from aftershock.results.evidence.files import read_json
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
+from aftershock.results.model.check import Check, Status, Verdict
 
 LAUNCH_S = 45.0  # three nodes with the wire proxy, images present (measured: 15 s alone, twice that beside Spark)
 OVERHEAD_S = 60.0  # before the first measurement, with Spark's start

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from aftershock.errors import AftershockError, Log
-from aftershock.faults.plan.document import Location, load
 from aftershock.faults.search.candidates import (
     Candidate,
     Document,
@@ -28,12 +27,13 @@ from aftershock.faults.search.candidates import (
 )
 from aftershock.faults.search.reductions import focus_slos, minimise
 from aftershock.faults.search.sequential_test import Repeats
+from aftershock.faults.sections.document import Location, load
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
-from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.evidence.evidence import SCHEMA_VERSION
 from aftershock.results.evidence.files import read_lines, read_object, require_schema_version
 from aftershock.results.evidence.stored import verdict_of
-from aftershock.results.text import sentence
+from aftershock.results.model.check import Status, Verdict
+from aftershock.results.model.text import sentence
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ from typing import Any
 from rich.console import Console
 
 from aftershock.errors import ClusterError, EvidenceError, FaultError, WorkloadError
-from aftershock.faults.plan.document import dump_yaml
 from aftershock.faults.search.candidates import Document
 from aftershock.faults.search.sequential_test import Repeats
+from aftershock.faults.sections.document import dump_yaml
 from aftershock.harness.cluster import engine
+from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
 from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import prepare
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.run.session import Suite
-from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import lease_kind
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.harness.search import corpus
 from aftershock.harness.search.minimise import CandidateRun, Minimised, Performer, Source, same_failure
 from aftershock.results.evidence.files import write_whole

@@ -7,7 +7,7 @@ from aftershock.faults.targets.values import BrokerId, GroupMember, Heartbeat, Q
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka import admin, groups, replicas, settings
 from aftershock.harness.kafka.admin import Admin
-from aftershock.harness.run.client_processes import ClientProcesses
+from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.threads import delegate
 
 _ADMIN = "_cluster.admin"

@@ -10,7 +10,7 @@ from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
-from aftershock.faults.plan.cluster import BlockDevice
+from aftershock.faults.sections.cluster import BlockDevice
 from aftershock.faults.targets.values import (
     BrokerId,
     ClockShift,

@@ -1,4 +1,4 @@
-"""Operations of faults on a cluster, which implement the protocols in `faults/runtime/world.py`.
+"""Operations of faults on a cluster, which implement the protocols in `faults/targets/world.py`.
 
 On an attached cluster, faults change only topics that the plan names, and brokers and proxies that ``attach`` names;
 faults never destroy records and topics that existed before the run. `plan check` rejects forbidden faults; they are
@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from aftershock.errors import FaultError
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.values import BrokerId, Resource, TopicPartition
+from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachedCluster, link_name
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import Quorum
-from aftershock.harness.run.client_processes import ClientProcesses
+from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld
 from aftershock.harness.world.nodes import ClocksWorld, GcWorld, MachineWorld, NodesWorld, UpgradesWorld

@@ -23,10 +23,11 @@ complete, abort      not measured to its end
 
 from dataclasses import replace
 
-from aftershock.results.checks.check import Check, HarnessCheck, Status, subject_of, trust_check
+from aftershock.results.checks.doubts import HarnessCheck, subject_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.facts import Facts, SentRows
+from aftershock.results.model.check import Check, Status, trust_check
+from aftershock.results.model.facts import Facts, SentRows
 from aftershock.results.slo import Side
 
 LATENESS_MS_MAX = 50.0

@@ -25,15 +25,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, subject_of
+from aftershock.results.checks.doubts import Doubts, subject_of
 from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Anomaly, Explanation, counted, first_match
-from aftershock.results.checks.findings.groups import REPLICA_SIDE, committers, committing_readers
-from aftershock.results.checks.findings.ownership import co_assigned, fenced, group_of
+from aftershock.results.checks.findings.groups import REPLICA_SIDE
+from aftershock.results.checks.findings.ownership import co_assigned, fenced
 from aftershock.results.checks.findings.records import LOG_READER
-from aftershock.results.checks.rules import RULES, UNDATED, Event, Rule, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import Explained, Facts, Finding
+from aftershock.results.evidence.groups import committers, committing_readers, group_of
+from aftershock.results.model.check import SAMPLES_MAX, Check, Status
+from aftershock.results.model.facts import Explained, Facts, Finding
+from aftershock.results.model.rules import RULES, UNDATED, Event, Rule, Subject
 
 _NAMES_MAX = 3
 

@@ -24,11 +24,12 @@ The rule is stated in docs/VERDICT.md. ``left_out`` gives the times that the sec
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from aftershock.results.checks.check import Check, ClientLane, Doubts, Status
+from aftershock.results.checks.doubts import ClientLane, Doubts
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, worker_outages
 from aftershock.results.evidence.phases import RUN, Interval, merged, overlap_us, windows_of
-from aftershock.results.measure.facts import Facts, Suspect
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Facts, Suspect
 from aftershock.results.slo import Side
 
 EVENT = "stalled"

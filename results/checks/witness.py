@@ -24,20 +24,17 @@ A fault that ends all traffic to its targets (``severs`` in the timeline) is exp
 in the 3 s before inject.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aftershock.results.checks.check import Check, Doubts, trust_check
-from aftershock.results.checks.findings.ownership import group_of
+from aftershock.results.checks.doubts import Doubts
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.measure.facts import Facts, ProxyTraffic
-from aftershock.results.measure.samples import Passage
+from aftershock.results.evidence.groups import group_of
+from aftershock.results.measure.exposure import client_links, crossing_of, targets_of
+from aftershock.results.model.check import Check, trust_check
+from aftershock.results.model.facts import Facts, ProxyTraffic
 
-BEFORE_US = 3_000_000
-# librdkafka counts once a second, its worker reports twice a second and the runner samples once: the sum is the delay
-SAMPLING_US = 3_000_000
 COORDINATED = {"__consumer_offsets", "__share_group_state"}
 _STATES = ("intended", "injected", "healed")
 _NAMES_MAX = 3  # names that fit a line
@@ -100,43 +97,6 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
-    """Return the resolved targets (such as broker ids) of a fault, from the journal's last line that has any."""
-    resolved = [line.get("targets") for line in evidence.journal if line["fault"] == fault]
-    return next((targets for targets in reversed(resolved) if targets), {})
-
-
-def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
-    """Return the partitions, by topic, whose followers fetch over the fault's replication links."""
-    roles = targets_of(evidence, fault).get("roles") or {}
-    return dict(roles.get("crossing") or {})
-
-
-def passages(evidence: Evidence) -> list[Passage]:
-    """Return, for each fault whose exposure is measured in bytes, the proxies and the time in which bytes count."""
-    result = []
-    for step in evidence.steps:
-        fault = step["id"]
-        targets, window = targets_of(evidence, fault), evidence.window_of(fault)
-        proxies = ""
-        if step["met_by"] == "brokers" and targets.get("brokers"):
-            proxies = f"client_.*-k(?:{'|'.join(str(int(broker)) for broker in targets['brokers'])})"
-        elif step["met_by"] == "links":
-            proxies = "|".join(map(re.escape, _client_links(targets)))
-        if window is None or not proxies:
-            continue
-        start_us, end_us = window.start_us, window.end_us + SAMPLING_US
-        if step["severs"]:
-            # the last sample that counts is taken just after inject, for bytes that were sent before inject
-            start_us, end_us = window.start_us - BEFORE_US - SAMPLING_US, window.start_us + SAMPLING_US
-        result.append(Passage(fault, proxies, start_us, end_us))
-    return result
-
-
-def _client_links(targets: Mapping[str, Any]) -> list[str]:
-    return [link for link in targets.get("links", ()) if link.startswith("client_")]
-
-
 def exposure(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> Check:
     traffic = _traffic(evidence, facts, step)
     fault, exposed = step["id"], traffic.amount > 0
@@ -162,7 +122,7 @@ class _Traffic:
 def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traffic:
     fault, targets = step["id"], targets_of(evidence, step["id"])
     links = targets.get("links", ())
-    if step["met_by"] == "brokers" or (step["met_by"] == "links" and _client_links(targets)):
+    if step["met_by"] == "brokers" or (step["met_by"] == "links" and client_links(targets)):
         crossed = facts.crossed.get(fault, ProxyTraffic())
         where = f"to nodes {targets.get('brokers')}" if step["met_by"] == "brokers" else f"over {_some(links)}"
         return _Traffic(crossed.bytes, "bytes", crossed.n, f"sent by clients {where}")

@@ -26,7 +26,7 @@ from aftershock.errors import AftershockError
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import JudgedRun
-from aftershock.results.measure.facts import MAX, Cut, RecoveryCriterion, Slice
+from aftershock.results.model.facts import MAX, Cut, RecoveryCriterion, Slice
 
 BACK_OFF_US = 100_000
 US_PER_S = 1_000_000

@@ -32,7 +32,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from aftershock.results.checks.check import Status, holds
 from aftershock.results.compare.autocorrelation import (
     ASSUMED_MAX,
     INDEPENDENT,
@@ -43,7 +42,8 @@ from aftershock.results.compare.autocorrelation import (
     same_sign,
 )
 from aftershock.results.compare.blocks import Blocks, Measure, of_slices
-from aftershock.results.measure.facts import MAX, Cut, Facts
+from aftershock.results.model.check import Status, holds
+from aftershock.results.model.facts import MAX, Cut, Facts
 
 EXACT_BLOCKS_MAX = 12
 FLIPS = 100_000

@@ -25,7 +25,7 @@ from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.compare.blocks import RECOVERY, Block, Blocks, Measure, proven_blocks, standing
 from aftershock.results.compare.comparison import ALL_EQUAL, MARGIN, Question, Row, Word, rows, seed_of, worst
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
-from aftershock.results.text import cell, printable, table
+from aftershock.results.model.text import cell, printable, table
 
 
 def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:

@@ -33,7 +33,7 @@ import numpy as np
 from aftershock.results.compare.autocorrelation import Dependence, Floats, dependence, effective
 from aftershock.results.compare.comparison import geometric_mean
 from aftershock.results.compare.history import Issue, Line
-from aftershock.results.text import printable
+from aftershock.results.model.text import printable
 
 PENALTY = 6
 SEGMENT_MIN = 3

@@ -20,13 +20,20 @@ import pyarrow.parquet as pq
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact_known
 from aftershock.results.evidence.checksums import body_of, framed
+from aftershock.results.model.check import SCHEMA_VERSION as VERDICT_VERSION
 
 T = TypeVar("T")
 
 DOCUMENT_BYTES_MAX, LINE_BYTES_MAX = 256 << 20, 4 << 20
 """Limits of JSON documents and JSON lines: an assignment of ten thousand partitions has less than 3 MB."""
 
-NEWEST_VERSIONS = {"run.json": 1, "timeline.json": 1, "verdict.json": 1, "analysis.json": 2, "campaign.json": 3}
+NEWEST_VERSIONS = {
+    "run.json": 1,
+    "timeline.json": 1,
+    "verdict.json": VERDICT_VERSION,
+    "analysis.json": 2,
+    "campaign.json": 3,
+}
 """Newest schema version of a document that can be read."""
 
 _RESTORE = "restore the file or run the plan again"

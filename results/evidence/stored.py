@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Status, Verdict, from_json
 from aftershock.results.evidence.evidence import verify
 from aftershock.results.evidence.files import NEWEST_VERSIONS, read_json, read_object, require_fields
-from aftershock.results.measure.facts import Distribution, Facts
+from aftershock.results.model.check import Status, Verdict, from_json
+from aftershock.results.model.facts import Distribution, Facts
 
 ANALYSIS_SCHEMA_VERSION = NEWEST_VERSIONS["analysis.json"]
 CONTROLS = ("baseline", "control")

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aftershock.results.checks.check import subject_of
+from aftershock.results.checks.doubts import subject_of
 from aftershock.results.checks.obligations.lanes import Lane
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.explain import rebalances
 from aftershock.results.explain.events import Force, Moment, event, parameters_text, place, target, witness_text
 from aftershock.results.explain.slow import events_of
-from aftershock.results.text import recovery
+from aftershock.results.model.text import recovery
 
 Event = Mapping[str, Any]
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
@@ -24,7 +23,8 @@ from aftershock.results.explain.chapter import Chapter, chapter, labels
 from aftershock.results.explain.events import Moment, forces
 from aftershock.results.explain.record import RecordHistory
 from aftershock.results.explain.slow import Part, Tale, slowest
-from aftershock.results.text import cell, explained, explanation, milliseconds, printable, sentence, table
+from aftershock.results.model.check import Status, Verdict
+from aftershock.results.model.text import cell, explained, explanation, milliseconds, printable, sentence, table
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import merged
 from aftershock.results.explain.events import Force, link_name, listed, parameters_text
-from aftershock.results.measure.facts import SlowRecord
+from aftershock.results.model.facts import SlowRecord
 
 Event = Mapping[str, Any]
 

@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from aftershock.results.checks.check import SAMPLES_MAX
 from aftershock.results.checks.explanations.model import Explanation, counted
-from aftershock.results.checks.obligations.stalls import SECOND_US
 from aftershock.results.evidence.phases import RUN, overlap_us
-from aftershock.results.measure.facts import (
+from aftershock.results.measure.gaps import GAP_SLOT_US
+from aftershock.results.measure.latency import Histogram
+from aftershock.results.measure.stalls import SECOND_US
+from aftershock.results.model.check import SAMPLES_MAX
+from aftershock.results.model.facts import (
     MAX,
     Distribution,
     FailureSpan,
@@ -28,10 +30,8 @@ from aftershock.results.measure.facts import (
     SlowRecord,
     Stall,
 )
-from aftershock.results.measure.gaps import GAP_SLOT_US
-from aftershock.results.measure.latency import Histogram
-from aftershock.results.measure.tables import Longs, Scene
 from aftershock.results.slo import quantile_needs
+from aftershock.results.tables.dims import Longs, Scene
 
 PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
 

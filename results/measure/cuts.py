@@ -14,12 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.evidence.phases import Interval, merged, overlap_us
-from aftershock.results.measure.facts import MAX, Cut, Distribution, Slice
 from aftershock.results.measure.gaps import GAP_SLOT_US, longest
 from aftershock.results.measure.latency import excused
 from aftershock.results.measure.samples import client, ok, slot_of, with_segment
-from aftershock.results.measure.tables import SLOT_US, Dims, Row, Scene
+from aftershock.results.model.facts import MAX, Cut, Distribution, Slice
 from aftershock.results.spark.tables import beside
+from aftershock.results.tables.dims import SLOT_US, Dims, Row, Scene
 
 UNKNOWN = "unknown"
 CUTS = "run int, cut int, op string, metric string, each string"

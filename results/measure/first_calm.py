@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 
 from aftershock.results.evidence.phases import Interval
 from aftershock.results.measure.answers import Search, slow_allowed
-from aftershock.results.measure.facts import Recovered
-from aftershock.results.measure.gate import intended_within
 from aftershock.results.measure.samples import client, ok, slot_of, with_segment
-from aftershock.results.measure.tables import SLOT_US, Dims, Longs, Mask, Scene, longs, parted
+from aftershock.results.model.facts import Recovered
 from aftershock.results.spark.tables import beside
+from aftershock.results.tables.dims import SLOT_US, Dims, Longs, Mask, Scene, longs, parted
+from aftershock.results.tables.gate import intended_within
 
 PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
 LOOKS = (

@@ -8,9 +8,9 @@ is too slow; a gap of a millisecond or more is exact, a shorter gap is reported 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
 from aftershock.results.measure.samples import ok, with_segment
-from aftershock.results.measure.tables import KINDS, Dims
+from aftershock.results.tables.dims import KINDS, Dims
+from aftershock.results.tables.names import CLIENT_COLUMNS, hash_of
 
 GAP_SLOT_US = 1_000
 _LANE, _ENDS = ("run", "client_hash", "segment"), ("first_us", "last_us")

@@ -25,15 +25,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.ownership import Place, tenures
-from aftershock.results.checks.obligations import stalls
-from aftershock.results.checks.obligations.stalls import SILENCES, in_slots, silences
 from aftershock.results.evidence.evidence import Client
+from aftershock.results.measure import stalls
 from aftershock.results.measure.answers import Answers, by_run
-from aftershock.results.measure.facts import NO_OWNER, Lag
-from aftershock.results.measure.gate import pending_within
-from aftershock.results.measure.names import hash_of
-from aftershock.results.measure.tables import Dims, Longs, Scene, longs, parted
+from aftershock.results.measure.stalls import SILENCES, in_slots, silences
+from aftershock.results.model.facts import NO_OWNER, Lag
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims, Longs, Scene, longs, parted
+from aftershock.results.tables.gate import pending_within
+from aftershock.results.tables.names import hash_of
 
 SECOND_US = 1_000_000
 PROBES = "run int, probe int, topic string, partition int, second bigint, position bigint, at_us bigint"

@@ -27,11 +27,11 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.evidence.phases import RUN, Interval
-from aftershock.results.measure.facts import Bin, Distribution, RackFlow
-from aftershock.results.measure.names import CLIENT_COLUMNS, RACKS, hash_of
 from aftershock.results.measure.samples import client, ok, with_segment
-from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, Scene, firsts, longs, numbered
+from aftershock.results.model.facts import Bin, Distribution, RackFlow
 from aftershock.results.spark.tables import beside
+from aftershock.results.tables.dims import KINDS, SIDES, Dims, Longs, Scene, firsts, longs, numbered
+from aftershock.results.tables.names import CLIENT_COLUMNS, RACKS, hash_of
 
 Many = TypeVar("Many", int, Longs)
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST
-from aftershock.results.measure.tables import Codes, Longs, Scene, firsts, longs, numbered
+from aftershock.results.model.check import Check
+from aftershock.results.tables.dims import Codes, Longs, Scene, firsts, longs, numbered
 
 SILVER, GOLD = "silver/latency.parquet", "gold/checks.parquet"
 

@@ -31,11 +31,11 @@ from pyspark.sql import functions as F
 
 from aftershock.names import topic_names
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import MissingRows, SentRows
-from aftershock.results.measure.gate import NO_ID
-from aftershock.results.measure.tables import Dims
+from aftershock.results.model.facts import MissingRows, SentRows
 from aftershock.results.slo import Side
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
+from aftershock.results.tables.gate import NO_ID
 
 SPANS_MAX = 3
 """Spans without rows that are kept of each process and topic, the longest."""

@@ -20,14 +20,21 @@ from aftershock.results.checks.findings.deliveries import deliveries, of_lanes, 
 from aftershock.results.checks.findings.groups import commits, offsets, replicas
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
 from aftershock.results.checks.findings.sequences import PRINTS, in_doubt, sequences
-from aftershock.results.checks.witness import crossing_of, passages
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
 from aftershock.results.measure import answers, cuts, gaps, latency
 from aftershock.results.measure import samples as sampled
 from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
 from aftershock.results.measure.cuts import sliced
-from aftershock.results.measure.facts import (
+from aftershock.results.measure.exposure import crossing_of, passages
+from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
+from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
+from aftershock.results.measure.load import measure_load
+from aftershock.results.measure.rebalances import ownerless_waits, reads, rebalances, waits_of
+from aftershock.results.measure.recovery import recoveries
+from aftershock.results.measure.samples import samples as samples_of
+from aftershock.results.measure.samples import without
+from aftershock.results.model.facts import (
     MAX,
     Bin,
     Distribution,
@@ -41,18 +48,11 @@ from aftershock.results.measure.facts import (
     RecoveryCriterion,
     SentRows,
 )
-from aftershock.results.measure.gate import open_gate
-from aftershock.results.measure.lag import FollowUpJobs, Lags, measure_lags
-from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
-from aftershock.results.measure.load import measure_load
-from aftershock.results.measure.names import with_names
-from aftershock.results.measure.rebalances import ownerless_waits, reads, rebalances, waits_of
-from aftershock.results.measure.recovery import recoveries
-from aftershock.results.measure.samples import samples as samples_of
-from aftershock.results.measure.samples import without
-from aftershock.results.measure.tables import Dims, LeftOut, Scene, dims, parted
 from aftershock.results.spark.conf import Load, load_of
 from aftershock.results.spark.tables import Tables, of_one_task, tables
+from aftershock.results.tables.dims import Dims, LeftOut, Scene, dims, parted
+from aftershock.results.tables.gate import open_gate
+from aftershock.results.tables.names import with_names
 
 TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 BIN_US = 1_000_000

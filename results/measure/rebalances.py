@@ -9,7 +9,7 @@ silence.
 A delivery is **fresh** if the group has delivered no higher offset of the partition before. A **wait** of a partition
 ends with a fresh delivery. It begins with the fresh delivery before, or with the acknowledgement of the delivered
 record if that is later (its intended time, if no acknowledgement is known): until then nothing waited. A stall of the
-reader (``obligations/stalls.py``) is a wait too, which covers records that were not delivered at all.
+reader (``stalls.py``) is a wait too, which covers records that were not delivered at all.
 
 A partition has a **delivering owner** while a member owns it and no fault has killed the member, stopped its process or
 kept it from polling. A wait is **ownerless** if the partition had no delivering owner at a moment of the wait, or began
@@ -31,13 +31,14 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.ownership import Place, Tenure, group_of, tenures
+from aftershock.results.checks.findings.ownership import Place, Tenure, tenures
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.groups import group_of
 from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 from aftershock.results.evidence.phases import Interval
-from aftershock.results.measure.facts import Change, OwnerlessWait, Rebalance, Stall
-from aftershock.results.measure.tables import Dims
+from aftershock.results.model.facts import Change, OwnerlessWait, Rebalance, Stall
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
 
 JOINED_US = 1_000_000
 WAIT_US_MIN = 50_000

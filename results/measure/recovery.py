@@ -40,11 +40,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.measure.answers import Distributions, Search, searches, slow_allowed
-from aftershock.results.measure.facts import Recovered, RecoveryCriterion
 from aftershock.results.measure.first_calm import first_calms
 from aftershock.results.measure.samples import client, ok, slot_of
-from aftershock.results.measure.tables import Dims, Longs, Mask, longs, parted
+from aftershock.results.model.facts import Recovered, RecoveryCriterion
 from aftershock.results.spark.tables import beside
+from aftershock.results.tables.dims import Dims, Longs, Mask, longs, parted
 
 SLOTS = 20
 LIMITS = "run int, number int, client string, limit_us bigint, slot_us bigint, killed array<bigint>, back array<bigint>"

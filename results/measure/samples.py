@@ -11,7 +11,6 @@ in the span; a negative difference, from a counter that was reset, is taken as 0
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -20,9 +19,9 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.records import undeliverable, with_unreached
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.gate import acked, cleared
-from aftershock.results.measure.tables import SLOT_US, Dims
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import SLOT_US, Dims
+from aftershock.results.tables.gate import acked, cleared
 
 MISSING = "missing"  # status of a delivery that never happened
 
@@ -144,16 +143,6 @@ def without(samples: DataFrame, dims: Dims) -> DataFrame:
 SENT = "client.sent_bytes/"  # counted by the clients: Toxiproxy counts a connection's bytes only when it closes
 TICK_LATE_US = 50_000
 PASSAGES = "run int, fault string, proxies string, start_us bigint, end_us bigint"
-
-
-@dataclass(frozen=True)
-class Passage:
-    """Proxies (a regular expression for whole names) whose bytes between two times show that a fault met traffic."""
-
-    fault: str
-    proxies: str
-    from_us: int
-    to_us: int
 
 
 def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:

@@ -14,11 +14,11 @@ from operator import itemgetter
 from typing import Any
 
 from aftershock.redaction import redact
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
 from aftershock.results.explain.events import Event, Moment, event, witness_text
-from aftershock.results.text import cell, details, printable
+from aftershock.results.model.check import Check
+from aftershock.results.model.text import cell, details, printable
 
 AROUND_US = 2_000_000
 EVENTS_MAX = 12

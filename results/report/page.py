@@ -15,8 +15,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from aftershock.redaction import redact
-from aftershock.results import text
-from aftershock.results.checks.check import Check
 from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.checks.obligations.spans import Span
 from aftershock.results.compare.runs import arms_of
@@ -27,6 +25,8 @@ from aftershock.results.evidence.stored import analysis_of, older_version_note, 
 from aftershock.results.explain.chapter import labels as labels_of
 from aftershock.results.explain.events import forces
 from aftershock.results.explain.output import build_story
+from aftershock.results.model import text
+from aftershock.results.model.check import Check
 from aftershock.results.report import ownership, plots, reading, tables
 from aftershock.results.report.failed import pasted_by_check
 from aftershock.results.report.reading import band_of, confidences
@@ -34,7 +34,7 @@ from aftershock.results.report.svg import colours
 
 
 def filled(template: str, **values: object) -> str:
-    """Render ``template`` with ``values``, the style sheet, the script, and the formatters of ``results/text.py``."""
+    """Render ``template`` with ``values``, the style sheet, the script, and the formatters of ``model/text.py``."""
     loader = PackageLoader("aftershock.results.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     css, script = (loader.get_source(environment, name)[0] for name in ("page.css", "copy.js"))

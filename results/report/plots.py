@@ -13,8 +13,8 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.model.check import Check
 from aftershock.results.report import reading
 from aftershock.results.report.svg import (
     BANDS_DRAWN_MAX,

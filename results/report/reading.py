@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.explain.events import listed
-from aftershock.results.text import milliseconds
+from aftershock.results.model.check import Check
+from aftershock.results.model.text import milliseconds
 
 CONFIDENCE = 0.95
 SLO_QUANTILE = re.compile(r"slo/(?P<metric>[a-z]+\.(?:latency|service))-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")

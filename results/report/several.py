@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import quote
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict, worst
 from aftershock.results.evidence.evidence import verify
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import verdict_of
+from aftershock.results.model.check import Check, Status, Verdict, worst
+from aftershock.results.model.text import cell, observed, problems, run_s, seconds, sentence, status, table, threshold
 from aftershock.results.report.page import filled
-from aftershock.results.text import cell, observed, problems, run_s, seconds, sentence, status, table, threshold
 
 
 @dataclass(frozen=True)

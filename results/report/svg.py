@@ -27,7 +27,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.text import xml_text
+from aftershock.results.model.text import xml_text
 
 PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442", "#999999")
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from aftershock.results import text
-from aftershock.results.checks.check import Check, Status, Verdict
-from aftershock.results.checks.witness import targets_of
 from aftershock.results.compare.runs import Comparison
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
+from aftershock.results.measure.exposure import targets_of
+from aftershock.results.model import text
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.plots import Compared
 from aftershock.results.report.svg import colours
 

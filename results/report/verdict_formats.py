@@ -21,11 +21,21 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 
-from aftershock.results.checks.check import Check, Status, Verdict, percent
-from aftershock.results.checks.obligations.checks import SHARE_MIN
+from aftershock.results.checks.progress import SHARE_MIN
 from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.model.check import Check, Status, Verdict, percent
+from aftershock.results.model.text import (
+    details,
+    observed,
+    printable,
+    problems,
+    run_s,
+    sentence,
+    status,
+    threshold,
+    xml_text,
+)
 from aftershock.results.slo.metrics import moment
-from aftershock.results.text import details, observed, printable, problems, run_s, sentence, status, threshold, xml_text
 
 WIDTH = 80
 _ATTENTION_MAX = 6

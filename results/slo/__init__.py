@@ -13,7 +13,7 @@
     SUBJECT  rack | partition | broker | producer | epoch | member
 
 Spaces in an SLO are optional; a time or a share needs its unit. In ``lost == 0``, ``lost`` is the name of an integrity
-rule, a row of ``results/checks/rules.py``.
+rule, a row of ``results/model/rules.py``.
 """
 
 from aftershock.results.slo.metrics import (

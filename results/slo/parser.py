@@ -10,7 +10,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import NoReturn, cast
 
-from aftershock.results.checks.rules import RULES
+from aftershock.results.model.rules import RULES
 from aftershock.results.slo.metrics import METRICS, UNITS_READ_US, Aggregate, EachWord, Op, Selection, aggregate_name
 from aftershock.results.slo.model import Count, Measure, Multiple, Recovery, Slo
 

@@ -33,11 +33,11 @@ from aftershock.results.evidence.files import read_object, require_schema_versio
 from aftershock.results.evidence.manifest import refuse_links
 from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST, TABLES
 from aftershock.results.evidence.stored import trusted_in
+from aftershock.results.model.text import printable
 from aftershock.results.spark.conf import UNKNOWN, load_of
 from aftershock.results.spark.remote import read_at
 from aftershock.results.spark.session import DEFAULT_MASTER, JVM_LOST, master_of, reason, session
 from aftershock.results.spark.tables import columns, literal, small, tables
-from aftershock.results.text import printable
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aftershock.results.compare.blocks import Block
 from aftershock.results.studies.audit import RECOVERED, Cell, Spread, spread
-from aftershock.results.studies.trials.part import Part
+from aftershock.results.studies.part import Part
 
 ADVISED = "-advised"
 LATE_S = 1.0

@@ -19,11 +19,11 @@ from typing import Any, Literal, TypeAlias
 import pyarrow.compute as pc
 from scipy.special import bdtr
 
-from aftershock.results.checks.check import Check, Status
 from aftershock.results.compare.blocks import Block
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import UNITS_MIN
-from aftershock.results.text import amount
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.text import amount
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import UNITS_MIN
 
 Mark: TypeAlias = Literal["kept", "slow", "broken", "open", "unsupported"]
 SYMBOLS: Mapping[Mark, str] = {"kept": "✓", "slow": "!", "broken": "✗", "open": "?", "unsupported": "n/a"}

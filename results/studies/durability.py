@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aftershock.results.evidence.files import read_lines
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import share_bounds
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import share_bounds
 
 ELR = "eligible.leader.replicas.version"
 _ENTRY = "cut"

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.harness.cluster import engine, ownership
-from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.lifecycle.launch import images_for, launch
+from aftershock.harness.safety import ownership
 from aftershock.tests.contract.load import Load, new_topic
 from aftershock.workloads.load.fleet import Fleet
 

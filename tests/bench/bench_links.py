@@ -17,16 +17,17 @@ from pathlib import Path
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.catalogue import save_measurements
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.faults.plan.document import load
-from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Entry
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.document import load
 from aftershock.faults.targets.values import BrokerId, Link
+from aftershock.faults.timeline.executor import execute
 from aftershock.harness.adhoc.inject import single_fault_timeline
-from aftershock.harness.cluster import engine, ownership
-from aftershock.harness.cluster.launch import images_for, launch
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.lifecycle.launch import images_for, launch
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.harness.world.world import ClusterWorld
 
 RUN_ID = "bench-links"

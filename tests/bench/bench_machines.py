@@ -20,14 +20,15 @@ import numpy as np
 
 from aftershock.faults.kinds.fault import InjectionContext
 from aftershock.faults.kinds.process.base import wait_until_in_service
-from aftershock.faults.plan.cluster import BlockDevice
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import BlockDevice
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId, ClockShift, Link, PacketChange, Stream
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.lifecycle.launch import images_for, launch
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.harness.world.world import ClusterWorld
 from aftershock.tests.contract.load import Load, new_topic
 from aftershock.workloads.load.fleet import Fleet

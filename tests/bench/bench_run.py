@@ -15,7 +15,7 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from aftershock.harness.cluster import ownership
+from aftershock.harness.safety import ownership
 from aftershock.workloads.load.process import WORKER
 
 DEMO = [sys.executable, "-m", "aftershock.harness.cli", "run", "demo"]

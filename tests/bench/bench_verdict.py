@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from aftershock.results.measure.tables import Dims
+    from aftershock.results.tables.dims import Dims
 
 
 OUTCOMES = 10_000_000
@@ -76,12 +76,12 @@ def tuned(home: Path) -> Iterator[tuple[str, float]]:
 def core(home: Path) -> Iterator[tuple[str, float]]:
     """The product's own jobs for latency, availability and what the gate tells."""
     from aftershock.results.measure import gaps, latency
-    from aftershock.results.measure.gate import blocks
     from aftershock.results.measure.measure import JOBS_AT_ONCE
-    from aftershock.results.measure.names import with_names
     from aftershock.results.measure.samples import samples
-    from aftershock.results.measure.tables import dims
     from aftershock.results.spark.tables import tables
+    from aftershock.results.tables.dims import dims
+    from aftershock.results.tables.gate import blocks
+    from aftershock.results.tables.names import with_names
 
     evidence = read(home, columns())
     with _session(home, evidence) as spark:

@@ -7,7 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from aftershock.harness.cluster import ownership
+from aftershock.harness.safety import ownership
 from aftershock.harness.search import explore as search
 from aftershock.tests.chaos.conftest import Command
 

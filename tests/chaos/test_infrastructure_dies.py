@@ -6,7 +6,7 @@ from typing import Any
 import docker
 import pytest
 
-from aftershock.harness.cluster.ownership import RUN
+from aftershock.harness.safety.ownership import RUN
 
 pytestmark = pytest.mark.engine
 

@@ -18,12 +18,12 @@ from typing import Any
 import docker
 import pytest
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.harness.cluster import ownership
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.lifecycle.launch import images_for, launch
+from aftershock.harness.safety import ownership
 
 pytestmark = pytest.mark.engine
 
@@ -200,7 +200,7 @@ def test_a_watchdog_waits_for_an_engine_that_died_with_the_runner(tmp_path: Path
     network = client.networks.create(f"aftershock-{run_id}", labels=labels)
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "watchdog.log"
-    command = [sys.executable, "-m", "aftershock.harness.safety.watchdog", dead, run_id, str(tmp_path)]
+    command = [sys.executable, "-m", "aftershock.harness.lifecycle.watchdog", dead, run_id, str(tmp_path)]
     environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}"}
     try:
         with log.open("w") as file, subprocess.Popen(command, stdout=file, env=environment) as watchdog:

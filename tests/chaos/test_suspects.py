@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.client_processes import send_signal, workers
+from aftershock.harness.world.client_processes import send_signal, workers
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 

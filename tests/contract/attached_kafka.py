@@ -30,11 +30,12 @@ from confluent_kafka.admin import (
 
 from aftershock.errors import FaultError
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.node import host_ports
 from aftershock.harness.cluster.proxies import Toxiproxy
 from aftershock.harness.kafka.admin import TOPIC, Admin, still_lacking
 from aftershock.harness.kafka.settings import topic_ids
+from aftershock.harness.safety import ownership
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.load.logread import Topic, end_offsets
 

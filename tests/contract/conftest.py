@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.harness.cluster import engine, ownership
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.launch import images_for
-from aftershock.harness.cluster.launch import launch as launch_cluster
 from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.lifecycle.launch import images_for
+from aftershock.harness.lifecycle.launch import launch as launch_cluster
+from aftershock.harness.safety import ownership
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
 

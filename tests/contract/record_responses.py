@@ -13,11 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.harness.cluster import engine, ownership
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.lifecycle.launch import images_for, launch
+from aftershock.harness.safety import ownership
 from aftershock.tests.contract.load import new_topic, rotate_leaders
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings

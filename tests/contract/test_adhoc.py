@@ -16,9 +16,9 @@ import pytest
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.targets.values import Toxic
 from aftershock.harness.adhoc.kept import clock_of
-from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import attach
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import read_journal
 from aftershock.tests.left import left_of
 

@@ -18,14 +18,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from aftershock.errors import ClusterError
-from aftershock.faults.plan.cluster import Attach
+from aftershock.faults.sections.cluster import Attach
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.links import LinkProbe
 from aftershock.tests.contract.attached_kafka import KEY_PASSWORD, PASSWORD, USER, TheirKafka, their_kafka
-from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.load.logread import Topic, end_offsets
+from aftershock.workloads.load.security import SecuritySettings
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.plan import broker_settings
-from aftershock.faults.plan.broker_settings import known_settings, setting_refusal
+from aftershock.faults.sections import broker_settings
+from aftershock.faults.sections.broker_settings import known_settings, setting_refusal
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
 
 VERSIONS = (DEFAULT_KAFKA, "4.2.1", "4.1.2")

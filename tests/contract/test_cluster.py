@@ -14,11 +14,11 @@ import pytest
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from aftershock.errors import ClusterError
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import Cluster, attach, collect_logs
 from aftershock.harness.kafka.admin import BROKER, TOPIC, still_lacking
+from aftershock.harness.safety import ownership
 from aftershock.tests.left import left_of
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v9 import request as offsets
 
 from aftershock.errors import AdminError
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId, Toxic
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka.admin import BROKER, still_lacking

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.tests.contract.load import new_topic
 from aftershock.tests.unit.workloads.kafka.consuming import Reader

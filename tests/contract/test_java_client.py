@@ -16,11 +16,11 @@ import pytest
 
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.assignments import java_command
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.ownership import RUN, labels_of, remove_run
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.assignments import java_command
 from aftershock.harness.run.conformance import RACK, LaunchedCluster
+from aftershock.harness.safety.ownership import RUN, labels_of, remove_run
 from aftershock.tests.contract.load import Load, new_topic
 from aftershock.workloads.adapters.conformance.bench import (
     ONCE,

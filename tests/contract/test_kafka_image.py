@@ -14,7 +14,7 @@ import pytest
 from docker.errors import ContainerError
 
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.ownership import labels_of, remove_run
+from aftershock.harness.safety.ownership import labels_of, remove_run
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 

@@ -13,7 +13,7 @@ from typing import Any
 import docker
 import pytest
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import describe_cluster
 from aftershock.harness.kafka.settings import finalised

@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import Producer
 
 from aftershock.errors import AdminError
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka.replicas import fetch_from
 from aftershock.harness.run.leaders import LeaderRecorder
-from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.tests.contract.conftest import Launch
 from aftershock.tests.contract.load import new_topic, wait
 from aftershock.workloads.kafka.wire.batch import parse

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId, Toxic
-from aftershock.harness.cluster import engine, ownership, restore
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster, prefix_of
-from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import groups
-from aftershock.harness.run.rundir import RunDir
-from aftershock.harness.safety.heal import heal
+from aftershock.harness.lifecycle import restore
+from aftershock.harness.lifecycle.heal import heal
+from aftershock.harness.lifecycle.pool import Pool
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import open_faults, read_journal
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.tests.unit.harness.child import Child
 
 pytestmark = pytest.mark.engine
@@ -41,9 +43,9 @@ import sys
 from pathlib import Path
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.harness.safety.journal import Journal
-from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.lifecycle.pool import Pool
 from aftershock.tests.contract.test_pool import SPEC
 folder, owner, run = sys.argv[1:]
 with Pool(Path(folder), owner, 1).lease(SPEC, "victim", lambda line: print(line, file=sys.stderr)) as leased:

@@ -14,11 +14,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kio.static.protocol import RequestPayload
 
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.assignments import java_command
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.run.assignments import java_command
+from aftershock.harness.safety import ownership
 from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, rotate_leaders, wait
 from aftershock.tests.unit.workloads.kafka.consuming import Reader
 from aftershock.tests.unit.workloads.kafka.producing import Writer

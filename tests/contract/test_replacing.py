@@ -8,10 +8,11 @@ import docker
 import pytest
 
 from aftershock.errors import ClusterError
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import collect_logs
 from aftershock.harness.cluster.node import KafkaNode, current_container, replace
 from aftershock.harness.cluster.topology import Node
+from aftershock.harness.safety import ownership
 
 pytestmark = pytest.mark.engine
 NODE = Node(2, "b", broker=True, controller=True)

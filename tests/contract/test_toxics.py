@@ -18,10 +18,10 @@ import pytest
 from aftershock.errors import FaultError
 from aftershock.faults.targets.values import Stream, Toxic
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.ownership import labels_of, remove_run
 from aftershock.harness.cluster.proxies import LaunchedToxiproxy
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety.ownership import labels_of, remove_run
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 

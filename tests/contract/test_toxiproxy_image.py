@@ -10,8 +10,8 @@ import requests
 from requests.adapters import HTTPAdapter, Retry
 
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.ownership import labels_of, remove_run
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety.ownership import labels_of, remove_run
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Verdict
+from aftershock.results.model.check import Verdict
 from aftershock.tests.judge_mutants.kinds import Plant
 
 RANKS = {"PASS": 0, "INCONCLUSIVE": 1, "FAIL": 2, "ERROR": 3}

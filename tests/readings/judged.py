@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aftershock.results.checks.check import NO_DOUBTS, Check, subject_of
+from aftershock.results.checks.doubts import NO_DOUBTS, subject_of
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.evidence.evidence import Evidence, Objective, read
 from aftershock.results.measure.measure import measure
+from aftershock.results.model.check import Check
 from aftershock.results.spark.tables import columns
 from aftershock.tests.readings.figure import Asked
 

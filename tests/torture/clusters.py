@@ -10,8 +10,8 @@ from typing import Any
 
 import docker
 
-from aftershock.harness.cluster import ownership
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety import ownership
 from aftershock.tests.chaos.conftest import Command
 
 REMOVED_S = 150.0  # the watchdog waits, undoes the faults, and removes the containers
@@ -69,7 +69,7 @@ def watchdogs(run_id: str) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:  # the process has ended
             continue
-        if b"aftershock.harness.safety.watchdog" in words and run_id.encode() in words:
+        if b"aftershock.harness.lifecycle.watchdog" in words and run_id.encode() in words:
             found.append(int(path.parent.name))
     return found
 

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.faults.plan.document import dump_yaml, load
-from aftershock.results.checks.check import Verdict
+from aftershock.faults.sections.document import dump_yaml, load
 from aftershock.results.evidence.evidence import read
 from aftershock.results.evidence.manifest import NAME, manifest_of
 from aftershock.results.explain import output
 from aftershock.results.judge import Judge, Judgement
+from aftershock.results.model.check import Verdict
 from aftershock.results.report.page import write_report
 from aftershock.results.spark.tables import columns
 from aftershock.tests.mutated_plans import damage, tear

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from aftershock.errors import EvidenceError
 from aftershock.faults.runtime.record import Entry, Targets, Undo
-from aftershock.harness.run.rundir import RunClock
 from aftershock.harness.safety.journal import Journal, framed, open_faults, read_journal
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.tests.torture.runner import ROOT, Experiment, Outcome
 
 Reader = Callable[[Path], set[str]]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import docker
 
-from aftershock.harness.cluster import ownership
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety import ownership
 from aftershock.tests.torture.clusters import ended_within, journal_states, running
 from aftershock.tests.torture.e4b_full_disk import PLAN
 from aftershock.tests.torture.runner import ROOT, Experiment, Outcome

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.client_processes import send_signal, workers
+from aftershock.harness.world.client_processes import send_signal, workers
 from aftershock.tests.torture.clusters import blamed, finished, running
 from aftershock.tests.torture.runner import Experiment, Outcome
 

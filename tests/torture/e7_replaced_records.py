@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.records import of_ledger
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.measure.gate import BLOCK, open_gate
-from aftershock.results.measure.tables import Dims, dims
 from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.session import session
 from aftershock.results.spark.tables import Tables, columns, small, tables
+from aftershock.results.tables.dims import Dims, dims
+from aftershock.results.tables.gate import BLOCK, open_gate
 from aftershock.tests.bench.evidence_generator import PARTITIONS, PRODUCERS, generate
 from aftershock.tests.torture.runner import Experiment, Outcome
 from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, S

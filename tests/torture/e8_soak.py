@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from aftershock.harness.run.client_processes import workers
+from aftershock.harness.world.client_processes import workers
 from aftershock.tests.torture.clusters import ended_within, finished, running
 from aftershock.tests.torture.runner import Experiment, Outcome
 

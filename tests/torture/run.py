@@ -32,6 +32,8 @@ MODULES = {
     "8": "e8_soak",
     "9": "e9_clean_runs",
     "10": "e10_mutated_documents",
+    "11": "e11_mutated_packs",
+    "12": "e12_mutated_campaigns",
 }
 ONLY_WHEN_NAMED = ("5",)
 

@@ -18,7 +18,7 @@ from aftershock.faults.kinds.registry import BUILT_IN
 from aftershock.faults.plan.check import load_plan
 from aftershock.harness.cli import reference
 from aftershock.harness.cli.__main__ import app
-from aftershock.results.checks.rules import RULES
+from aftershock.results.model.rules import RULES
 from aftershock.results.slo.metrics import METRICS, OF_GROUPS
 from aftershock.tests.chaos.known_bad.catalogue import known_bad
 from aftershock.tests.clients.build import CLIENTS

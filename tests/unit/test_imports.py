@@ -25,8 +25,8 @@ ALLOWED = {
     "aftershock.workloads.kafka": ("aftershock.errors", "aftershock.workloads.kafka"),
     "aftershock.workloads": ("aftershock.errors", "aftershock.names", "aftershock.workloads"),
     # the SLO language and the rules that it names are pure leaves: `plan check` and the judge read the same language
-    "aftershock.results.checks.rules": (),
-    "aftershock.results.slo": ("aftershock.errors", "aftershock.results.checks.rules", "aftershock.results.slo"),
+    "aftershock.results.model.rules": (),
+    "aftershock.results.slo": ("aftershock.errors", "aftershock.results.model.rules", "aftershock.results.slo"),
     "aftershock.results": ("aftershock.errors", "aftershock.names", "aftershock.results"),
     # the wire proxy reads Kafka's frames with the codec of the reference clients, and knows no plan
     "aftershock.faults.wire_proxy": (
@@ -87,17 +87,28 @@ def test_no_module_imports_upwards(module: str, path: Path) -> None:
 def test_the_plan_and_the_compiler_do_not_import_the_executor(path: str) -> None:
     """The functional core of `faults` does not depend on the code that runs it."""
     imported = imports_of((ROOT / path).read_text(encoding="utf-8"))
-    assert "aftershock.faults.runtime.executor" not in imported
+    assert "aftershock.faults.timeline.executor" not in imported
 
 
 @pytest.mark.parametrize("path", BASES, ids=lambda path: path.parent.name)
 def test_the_base_of_a_family_imports_no_kind(path: Path) -> None:
     """Kinds build on the base of their family; a base imports no kind and not the plan that contains the faults."""
-    allowed = {"aftershock.faults.kinds", "aftershock.faults.kinds.fault", "aftershock.faults.plan"}
+    allowed = {f"aftershock.faults.{name}" for name in ("kinds", "kinds.fault", "kinds.probing", "sections")}
     known = {name for name, _ in modules()}
     imported = {name for name in imports_of(path.read_text(encoding="utf-8")) if name in known} - allowed
     assert set() == {name for name in imported if name.startswith("aftershock.faults.kinds.") and name[-5:] != ".base"}
     assert "aftershock.faults.plan.model" not in imported
+
+
+def test_folders_import_each_other_one_way_only() -> None:
+    """The folders can be ordered so that the files of each import only files of folders before it."""
+    paths = dict(modules())
+    folders = {name: name if path.stem == "__init__" else name.rpartition(".")[0] for name, path in paths.items()}
+    graph: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        imported = {folders[other] for other in imports_of(path.read_text(encoding="utf-8")) if other in paths}
+        graph.setdefault(folders[name], set()).update(imported - {folders[name]})
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the folders
 
 
 def test_no_imports_form_a_cycle() -> None:

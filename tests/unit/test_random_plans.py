@@ -13,8 +13,8 @@ import pytest
 
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.runtime.executor import execute
 from aftershock.faults.timeline.compile import compile_plan
+from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Timeline, from_json
 from aftershock.tests.random_plans import GROUP, TOPIC, drawable, random_plan
 from aftershock.tests.unit.faults import fake_world

@@ -17,12 +17,12 @@ from aftershock.errors import AdminError, BrokerError, PlanError, WorkloadError
 from aftershock.faults.runtime.record import Entry, Targets, Undo, Witness
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import record_outcome
-from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.redaction import PLACE, anonymise, redact, redact_data, remember
 from aftershock.results.evidence.files import write_whole
-from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.load.events import Events
+from aftershock.workloads.load.security import SecuritySettings
 from aftershock.workloads.load.worker import _Formatter
 
 SECRET = 'pa"ss/w\\ord 4711'  # noqa: S105

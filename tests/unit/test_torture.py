@@ -20,9 +20,9 @@ from aftershock.faults.plan import check as plan_check
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.safety.journal import open_faults
-from aftershock.results.checks.check import Verdict
 from aftershock.results.evidence.evidence import read
 from aftershock.results.evidence.manifest import manifest_of
+from aftershock.results.model.check import Verdict
 from aftershock.results.spark.tables import columns
 from aftershock.tests.torture import (
     e1_mutated_plans,

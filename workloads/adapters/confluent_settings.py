@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
@@ -18,6 +17,7 @@ from aftershock.workloads.load.assignment import (
     Setting,
 )
 from aftershock.workloads.load.events import Clock, Reported
+from aftershock.workloads.load.security import librdkafka_config
 
 STATISTICS_INTERVAL_MS = 1000
 

@@ -23,7 +23,6 @@ from pydantic import (
 from pydantic.json_schema import models_json_schema
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.security import java_config, librdkafka_config
 from aftershock.workloads.load.assignment import (
     Assignment,
     CommitAssignment,
@@ -31,6 +30,7 @@ from aftershock.workloads.load.assignment import (
     Place,
     Setting,
 )
+from aftershock.workloads.load.security import java_config, librdkafka_config
 from aftershock.workloads.load.spool import UNKNOWN
 
 PROTOCOL: Literal[1] = 1

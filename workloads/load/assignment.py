@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS, SecuritySettings
 from aftershock.workloads.load.schedule import groups_by_coordinator
+from aftershock.workloads.load.security import PLAINTEXT_SETTINGS, SecuritySettings
 
 Setting = str | int | float | bool
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 from aftershock.workloads.load.outcomes import write_whole
 from aftershock.workloads.load.schedule import Filler, Headers, unpack
+from aftershock.workloads.load.security import librdkafka_config
 from aftershock.workloads.load.spool import UNKNOWN, VALUE_CORRUPT
 
 LOG_SCHEMA = pa.schema(

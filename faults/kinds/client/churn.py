@@ -14,11 +14,11 @@ from pydantic import Field, StrictInt
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.client.membership import MemberFault, wait_until_joined
 from aftershock.faults.kinds.fault import Band, Draws, Impact, Injection, InjectionContext, PlanContext, Report
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration
-from aftershock.faults.plan.workloads import MEMBERS_MAX
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration
+from aftershock.faults.sections.workloads import MEMBERS_MAX
 
 Change = Literal["leave", "kill"]
 CHANGES_MIN = 2  # a single change is a `leave` or a `kill_client`

@@ -27,11 +27,11 @@ from aftershock.faults.kinds.fault import (
     Report,
     report_at_both_ends,
 )
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import format_duration
-from aftershock.faults.plan.workloads import MEMBERS_MAX
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import format_duration
+from aftershock.faults.sections.workloads import MEMBERS_MAX
 from aftershock.faults.targets.clients import Op
 
 JOINED_DEADLINE_MS = 60_000

@@ -23,10 +23,10 @@ from typing import Literal
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.client.base import ClientFault, DownInjection
 from aftershock.faults.kinds.fault import Band, Draws, Impact, Injection, InjectionContext, PlanContext, Report
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import format_duration
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import format_duration
 from aftershock.faults.targets.clients import Op, Selector
 
 LONG_WAIT_MS = 15_000

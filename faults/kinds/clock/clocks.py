@@ -26,13 +26,13 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.kinds.kafka.topics import ERASES
 from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration, Shift
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration, Shift
 from aftershock.faults.targets.roles import brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, ClockShift
+from aftershock.faults.targets.world import World
 
 MARGIN_MS = 100.0  # a request on a busy host takes as long, and its duration limits how exactly a clock can be read
 _MARGIN_SHARE = 0.05

@@ -28,10 +28,10 @@ from aftershock.faults.kinds.fault import (
     report_each_second,
 )
 from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration, Percent
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration, Percent
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, DiskCounts, DiskDefects, DiskOperation
 

@@ -33,9 +33,9 @@ from aftershock.faults.kinds.fault import (
     Report,
 )
 from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, LogDir
 

@@ -24,9 +24,9 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.kinds.kafka.elect import TRUNCATES
 from aftershock.faults.kinds.process.base import KillInjection, NodeFault, led_partitions, node_duties
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import partition_of, resolve
 from aftershock.faults.targets.values import LogDamage
 

@@ -28,15 +28,15 @@ from aftershock.faults.kinds.fault import (
     TargetKind,
     report_each_second,
 )
-from aftershock.faults.plan.broker_settings import Owner, setting_refusal
-from aftershock.faults.plan.cluster import ConfigText
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import NO_SETTING, Values, settings_not_in_force
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.broker_settings import Owner, setting_refusal
+from aftershock.faults.sections.cluster import ConfigText
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, Resource
+from aftershock.faults.targets.world import World
 
 CHANGED_DEADLINE_MS = 10_000  # a change is read back within 0.1 s, measured
 

@@ -23,10 +23,10 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.kinds.kafka.assignments import partition_of, rotate
 from aftershock.faults.kinds.kafka.reassign import MOVED_DEADLINE_MS, ReassignInjection
-from aftershock.faults.plan.workloads import GroupName
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import assignment_as_json
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
+from aftershock.faults.sections.workloads import GroupName
 from aftershock.faults.targets.values import BrokerId, TopicPartition
 from aftershock.names import offsets_partition
 

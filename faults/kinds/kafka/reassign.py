@@ -48,14 +48,14 @@ from aftershock.faults.kinds.kafka.assignments import (
     swap_brokers,
 )
 from aftershock.faults.kinds.kafka.config import Change, apply_changes, plan_change, settings_witness
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import ByteRate, Duration
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
 from aftershock.faults.runtime.undo import assignment_as_json, elect_preferred_leaders, pending_reassignment
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import ByteRate, Duration
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
+from aftershock.faults.targets.world import World
 
 MOVED_DEADLINE_MS = 60_000
 ROTATED_POLL_US = 20_000

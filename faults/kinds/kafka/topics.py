@@ -29,10 +29,10 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
 )
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import perform
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.values import TopicPartition
 
 ADDED_DEADLINE_MS = 30_000

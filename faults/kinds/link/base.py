@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from aftershock.faults.kinds.fault import READ_BACK_US, Fault, FieldPath, Injection, Report
-from aftershock.faults.runtime.probing import wait_until_answering
+from aftershock.faults.kinds.probing import wait_until_answering
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
-from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.links import LinkStream, LinkText, ToBroker, parse, replicated_over
 from aftershock.faults.targets.values import Link, Stream, Toxic
+from aftershock.faults.targets.world import World
 
 SHARE = 0.8  # of a requested delay that a measurement must show
 

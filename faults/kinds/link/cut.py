@@ -40,13 +40,13 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
 )
 from aftershock.faults.kinds.link.base import ToxicInjection, link_roles, link_targets, role_at_end, toxic_on
-from aftershock.faults.plan.document import Problem, did_you_mean
-from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness
+from aftershock.faults.kinds.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem, did_you_mean
 from aftershock.faults.targets.links import LinkStream, LinkText, Ways, links_of_rack, resolve
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId, Channel, Link, Stream
+from aftershock.faults.targets.world import World
 
 Grudge = frozenset[tuple[int, int]]
 Shape = Literal["minority", "ring"]

@@ -29,12 +29,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, Draws, Fault, Impact, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, link_roles, link_targets, toxic_on
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration, format_duration
 from aftershock.faults.runtime.record import Witness
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration, format_duration
 from aftershock.faults.targets.links import LinkStream, Ways, links_of_rack, resolve
 from aftershock.faults.targets.values import Link
+from aftershock.faults.targets.world import World
 
 PROBES = 3
 TRIES = 6

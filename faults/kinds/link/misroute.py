@@ -23,10 +23,10 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
 )
 from aftershock.faults.kinds.link.base import LinkFault, LinkInjection
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.runtime.probing import links_to_running_brokers
+from aftershock.faults.kinds.probing import links_to_running_brokers
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.links import ToBroker, parse
 from aftershock.faults.targets.links import resolve as links_of
 from aftershock.faults.targets.roles import RoleText, resolve

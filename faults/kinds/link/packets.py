@@ -26,9 +26,9 @@ from aftershock.faults.kinds.fault import (
     report_each_second,
 )
 from aftershock.faults.kinds.link.base import SHARE, LinkFault, link_targets
-from aftershock.faults.plan.units import Duration, Percent
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.units import Duration, Percent
 from aftershock.faults.targets.links import LinkStream, resolve
 from aftershock.faults.targets.values import PacketChange, PacketCounts
 

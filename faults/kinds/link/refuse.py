@@ -25,11 +25,11 @@ from aftershock.faults.kinds.fault import (
     Report,
 )
 from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, link_targets
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import answering_links, links_to_running_brokers, probe_all
+from aftershock.faults.kinds.probing import answering_links, links_to_running_brokers, probe_all
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.links import resolve
 from aftershock.faults.targets.values import Link
 

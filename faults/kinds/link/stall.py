@@ -13,12 +13,12 @@ from typing import Literal
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Impact, Injection, InjectionContext, Report
 from aftershock.faults.kinds.link.base import LinkFault, ToxicInjection, link_targets, toxic_on
-from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness
+from aftershock.faults.kinds.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
-from aftershock.faults.runtime.world import Probe
 from aftershock.faults.targets.links import resolve
 from aftershock.faults.targets.values import Exchange, Link
+from aftershock.faults.targets.world import Probe
 
 ANSWERED_DEADLINE_MS = 30_000
 FOREVER_MS = 24 * 3_600_000

@@ -26,11 +26,11 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.kinds.link.base import link_roles, link_targets, toxic_on
 from aftershock.faults.kinds.link.cut import permutation
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration, format_duration
-from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness, wait_until_answering
+from aftershock.faults.kinds.probing import SILENCE_US, answering_links, silence_witness, wait_until_answering
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration, format_duration
 from aftershock.faults.targets.links import links_of_rack
 from aftershock.faults.targets.values import Link, Toxic
 

@@ -42,13 +42,13 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
 )
 from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, link_targets, toxic_on
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import ByteRate, Duration, Size
-from aftershock.faults.runtime.probing import answering_links, links_to_running_brokers
+from aftershock.faults.kinds.probing import answering_links, links_to_running_brokers
 from aftershock.faults.runtime.record import Witness
-from aftershock.faults.runtime.world import Probe
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import ByteRate, Duration, Size
 from aftershock.faults.targets.links import resolve
 from aftershock.faults.targets.values import Exchange, Link
+from aftershock.faults.targets.world import Probe
 
 ROOM_MS = 2_000  # further time that an exchange may take on a busy host
 SLACK_MS = 300  # usual time of an exchange beyond the fault's effect

@@ -18,13 +18,13 @@ from aftershock.faults.kinds.fault import (
     Report,
     report_each_second,
 )
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.runtime.probing import unanswered_reason
+from aftershock.faults.kinds.probing import unanswered_reason
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionState
+from aftershock.faults.targets.world import World
 
 RETURN_DEADLINE_MS = 60_000
 EXITED_DEADLINE_MS = 5_000  # until the engine reports the exit of a killed or stopped node

@@ -32,10 +32,10 @@ from aftershock.faults.kinds.process.base import (
     require_running,
     wait_until_in_service,
 )
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import perform
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.values import BrokerId, Quorum
 
 ELECTED_DEADLINE_MS = 30_000  # 2.5 to 4 s on a quiet host

@@ -28,10 +28,10 @@ from aftershock.faults.kinds.process.base import (
     combined_node_warnings,
     wait_until_in_service,
 )
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import format_duration
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, wait_until
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import format_duration
 from aftershock.faults.targets.links import LinkStream
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, Stream

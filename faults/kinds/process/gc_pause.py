@@ -16,9 +16,9 @@ from pydantic import Field, model_validator
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, Draws, Impact, Injection, InjectionContext, Report
 from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
-from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, GcPauses
 

@@ -37,6 +37,7 @@ from aftershock.faults.kinds.fault import (
     Silence,
     report_each_second,
 )
+from aftershock.faults.kinds.probing import SILENCE_MS, answering_links, probe_all
 from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
     KillInjection,
@@ -46,12 +47,11 @@ from aftershock.faults.kinds.process.base import (
     require_running,
     wait_until_in_service,
 )
-from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import SILENCE_MS, answering_links, probe_all
 from aftershock.faults.runtime.record import Targets, Witness, all_of
 from aftershock.faults.runtime.waiting import run_to_completion
-from aftershock.faults.runtime.world import Probe
+from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.world import Probe
 
 
 class CrashInjection(KillInjection):

@@ -23,9 +23,9 @@ from aftershock.faults.kinds.fault import (
     Report,
 )
 from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
-from aftershock.faults.plan.units import Size
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.units import Size
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, Limits
 

@@ -32,13 +32,13 @@ from aftershock.faults.kinds.process.base import (
     wait_for_state,
     wait_until_in_service,
 )
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import NO_SETTING
 from aftershock.faults.runtime.waiting import run_to_completion
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.world import World
 
 _FLUSH = "flush.messages"  # with 1, a record is on the disk before it is acknowledged
 

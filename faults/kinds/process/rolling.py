@@ -31,6 +31,7 @@ from aftershock.faults.kinds.fault import (
     Report,
     report_each_second,
 )
+from aftershock.faults.kinds.probing import probe_all
 from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
     RETURN_DEADLINE_MS,
@@ -41,15 +42,14 @@ from aftershock.faults.kinds.process.base import (
     wait_for_state,
     wait_until_in_service,
 )
-from aftershock.faults.plan.document import Problem
-from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import probe_all
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
 from aftershock.faults.runtime.undo import METADATA_VERSION, minor
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId
+from aftershock.faults.targets.world import World
 
 MIN_ISR = "min.insync.replicas"
 

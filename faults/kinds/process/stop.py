@@ -8,6 +8,7 @@ connections stay open and no request is answered, so clients see only silence un
 from typing import Literal
 
 from aftershock.faults.kinds.fault import READ_BACK_US, Band, Impact, Report
+from aftershock.faults.kinds.probing import probe
 from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
     NodeFault,
@@ -16,7 +17,6 @@ from aftershock.faults.kinds.process.base import (
     out_of_service_reason,
     wait_until_in_service,
 )
-from aftershock.faults.runtime.probing import probe
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 

@@ -27,9 +27,9 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
 )
-from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.sections.document import Problem, did_you_mean
 from aftershock.faults.targets.clients import ClientText, Op, select_clients, with_op
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import API_KEYS

@@ -22,8 +22,8 @@ from pydantic import Field, StrictBool
 
 from aftershock.faults.kinds.fault import Band, Draws
 from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, TamperFault
-from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.record import Witness
+from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.values import Answer
 
 SHARE = 0.8  # of the requested delay that a probe must show

@@ -30,8 +30,8 @@ from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from aftershock.faults.kinds.fault import Band, Draws, Impact, InjectionContext, PlanContext
 from aftershock.faults.kinds.protocol.base import Api, TamperFault, known_to_kafka
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Witness
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import ERROR_CODES

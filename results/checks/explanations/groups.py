@@ -32,11 +32,9 @@ from aftershock.results.checks.explanations.leadership import changes, in_office
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.explanations.retries import breaks_connections, connection_ends
 from aftershock.results.checks.explanations.written import logged_offsets
-from aftershock.results.checks.findings.groups import committers, committing_readers
-from aftershock.results.checks.findings.ownership import group_of
-from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.checks.obligations.reach import COORDINATION, Harm, harms_of, settings_of
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.groups import committers, committing_readers, group_of, reader_events
 from aftershock.results.evidence.manifest import LEADERS
 from aftershock.results.evidence.outages import FROZEN, POLLING_STOPPED, worker_outages
 

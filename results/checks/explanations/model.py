@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from aftershock.results.measure.facts import Explained
+from aftershock.results.model.facts import Explained
 from aftershock.results.spark.tables import beside
 
 AT = (

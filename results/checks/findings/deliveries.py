@@ -27,17 +27,11 @@ Deliveries of a member after another one was assigned the partition are judged b
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.ownership import group_of, starts
-from aftershock.results.checks.findings.records import (
-    Fact,
-    explode_facts,
-    no_record,
-    place_of,
-    reader_events,
-    record,
-)
-from aftershock.results.measure.tables import Dims
+from aftershock.results.checks.findings.ownership import starts
+from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
+from aftershock.results.evidence.groups import group_of, reader_events
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
 
 _LANE_PLACE = ("run", "client", "worker", "topic", "partition")
 _STARTS = (

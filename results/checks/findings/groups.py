@@ -25,7 +25,7 @@ right, and all differ. A replica that could not be read to its end is not eviden
 about replicas the column ``client`` names the replica, ``orders/3 on k2``, and ``side`` is ``replica``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -33,12 +33,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.explanations.rewrites import CLOCKS
-from aftershock.results.checks.findings.ownership import commits_of, group_of
-from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, reader_events, record
+from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
 from aftershock.results.checks.obligations.reach import settings_of
-from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.tables import Dims
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.evidence.groups import commits_of, committers, committing_readers, read_us
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
 
 _PARTITION = ("run", "client", "topic", "partition")
 
@@ -90,32 +90,8 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
 
 
 SIDE = "commit"
-OFFSETS_READ = "offsets_read"
-"""Event with the time at which the harness began to read the offsets topic; ``error`` is set if that failed."""
 _PLACE = ("run", "group", "topic", "partition")
 _COMMITS = "run int, client string, group string, topic string, partition int, sent_us bigint, done_us bigint"
-
-
-def committers(evidence: Evidence) -> Iterator[Client]:
-    """Yield the clients of ``commit`` workloads whose commits are found in the log of the offsets topic."""
-    if "attach" in evidence.timeline.get("cluster", {}):
-        return
-    for client in evidence.clients:
-        if client.commits_to and not evidence.arm_settings(client).get("share"):
-            yield client
-
-
-def committing_readers(evidence: Evidence) -> dict[Client, str]:
-    """Return each consumer whose commits must be in the log of the offsets topic, with its group."""
-    if read_us(evidence) is None:
-        return {}
-    clients = dict.fromkeys(client for client, _ in reader_events(evidence, "committed"))
-    return {client: group for client in clients if (group := group_of(evidence, client))}
-
-
-def read_us(evidence: Evidence) -> int | None:
-    """Return when the harness read the offsets topic after the end of all consumers; None if it did not try."""
-    return next((int(line["t_us"]) for line in evidence.events if line.get("event") == OFFSETS_READ), None)
 
 
 def offsets(read: Tables, dims: Dims) -> DataFrame | None:

@@ -17,8 +17,8 @@ from math import inf
 from typing import NamedTuple
 
 from aftershock.results.checks.explanations.model import Anomaly
-from aftershock.results.checks.findings.records import reader_events
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.groups import Commit, commits_of, group_of, reader_events
 from aftershock.results.evidence.outages import KILLED, worker_outages
 
 CHURN = "churn"
@@ -45,13 +45,6 @@ class Tenure:
     epoch: int | None = None
 
 
-def group_of(evidence: Evidence, client: Client) -> str | None:
-    """Return the name of a client's consumer group, ``<group>-<arm>``; None if the client joins no group."""
-    workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
-    group = (workloads.get(client.workload, {}).get("consume") or {}).get("group")
-    return f"{group}-{client.arm}" if group else None
-
-
 def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
     """Return the tenures of a client's consumers, in order of their start."""
     workers = client.workers("consume")
@@ -74,26 +67,6 @@ def tenures(evidence: Evidence, client: Client) -> list[Tenure]:
             begun = open_.pop(key)
             done.append(Tenure(worker, begun.place, begun.start_us, at_us, event, begun.epoch))
     return sorted([*done, *open_.values()], key=lambda tenure: (tenure.start_us, tenure.place))
-
-
-class Commit(NamedTuple):
-    """Offset commit that a coordinator acknowledged at ``done_us``; ``sent_us`` is None if the client doesn't tell."""
-
-    client: str
-    topic: str
-    partition: int
-    sent_us: int | None
-    done_us: int
-    offset: int
-
-
-def commits_of(evidence: Evidence) -> Iterator[Commit]:
-    """Yield each acknowledged commit of a consumer."""
-    for client, line in reader_events(evidence, "committed"):
-        done_us, took_us = int(line["t_us"]), line.get("took_us")
-        sent_us = None if took_us is None else done_us - int(took_us)
-        for topic, number, offset in line["offsets"]:
-            yield Commit(client.key, topic, number, sent_us, done_us, offset)
 
 
 class Start(NamedTuple):

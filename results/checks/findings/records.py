@@ -18,18 +18,19 @@ only the log is examined for records that share an offset. A record that a reade
 not ``skipped``. A record without producer id and seq is a phantom, not a collision.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.check import SAMPLES_MAX
 from aftershock.results.checks.explanations.model import AT, Explanation, explained_by
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.gate import acked
-from aftershock.results.measure.tables import Dims
+from aftershock.results.evidence.groups import reader_events
+from aftershock.results.model.check import SAMPLES_MAX
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
+from aftershock.results.tables.gate import acked
 
 LOG_READER = "log"
 """Client name of findings about the log, which concern no client."""
@@ -244,15 +245,6 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
         _foreign(reader, deliveries),
     ]
     return explode_facts(rows, of_producers).unionByName(explode_facts(_with_readers(rows, dims), of_readers))
-
-
-def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[Client, Mapping[str, Any]]]:
-    readers = [client for client in evidence.clients if client.consumes_from]
-    for line in evidence.events:
-        if line.get("event") == event and line.get("op", "consume") == "consume":
-            for client in readers:
-                if client.wrote(line):
-                    yield client, line
 
 
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:

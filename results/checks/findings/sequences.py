@@ -34,8 +34,8 @@ from aftershock.results.checks.findings.records import (
     place_of,
     record,
 )
-from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
 
 LANE = ("client", "topic", "partition", "lane", "member")
 PRINTS = "print bigint"

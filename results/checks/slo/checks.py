@@ -24,7 +24,7 @@ harness is slow, and a passed SLO stays a PASS.
 from dataclasses import replace
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, holds, subject_of
+from aftershock.results.checks.doubts import Doubts, subject_of
 from aftershock.results.checks.integrity import results_of
 from aftershock.results.checks.slo.measured import LOOK, clients_of, measured
 from aftershock.results.checks.slo.readings import cuts
@@ -33,9 +33,10 @@ from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
+from aftershock.results.model.check import SAMPLES_MAX, Check, Status, holds
+from aftershock.results.model.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
+from aftershock.results.model.text import recovery
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
-from aftershock.results.text import recovery
 
 USUAL = 0.95  # confidence of the bands in the report
 

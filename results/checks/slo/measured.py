@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from aftershock.results.checks.check import Check, Status, holds
 from aftershock.results.checks.slo.readings import UNKNOWN, readings
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.measure.facts import Facts
+from aftershock.results.model.check import Check, Status, holds
+from aftershock.results.model.facts import Facts
 from aftershock.results.slo import METRICS, Measure, Multiple, Selection, Side
 from aftershock.results.slo.metrics import UNITS_READ_US, Reading, moment, number, percent, time
 

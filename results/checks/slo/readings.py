@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
-from aftershock.results.measure.facts import NO_OWNER, Cut, Distribution, Facts, Lag, LongestGap
+from aftershock.results.model.facts import NO_OWNER, Cut, Distribution, Facts, Lag, LongestGap
 from aftershock.results.slo import EachWord, Selection
 from aftershock.results.slo.metrics import MAX, OF_GROUPS, Reading
 

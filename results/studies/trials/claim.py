@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, NamedTuple, TypeAlias
 
-from aftershock.results.checks.check import Status
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import (
+from aftershock.results.model.check import Status
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import (
     DECIDING,
     UNITS_MIN,
     Estimate,

@@ -24,11 +24,11 @@ import numpy as np
 from matplotlib.ticker import LogLocator
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
+from aftershock.results.studies.part import Floats, Part, mean, median, quantile, ratio, steady_slices
+from aftershock.results.studies.statement import Estimate, Measured, Plot
 from aftershock.results.studies.trials import kip1224_commits
 from aftershock.results.studies.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.studies.trials.kip1224_commits import ADAPTIVE, FIXED, NONE, bouts
-from aftershock.results.studies.trials.part import Floats, Part, mean, median, quantile, ratio, steady_slices
-from aftershock.results.studies.trials.statement import Estimate, Measured, Plot
 
 IDLE, SHARE = ("idle-1", "idle-2", "idle-3"), ("share-1", "share-2", "share-3")
 BUSY, OPEN = ("busy-1", "busy-2", "busy-3"), "open"

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from aftershock.results.studies.trials.part import Floats, Part, Slice, mean, median, quantile, steady_slices
-from aftershock.results.studies.trials.statement import Measured
+from aftershock.results.studies.part import Floats, Part, Slice, mean, median, quantile, steady_slices
+from aftershock.results.studies.statement import Measured
 
 LINGER, SHARE_LINGER = "group.coordinator.append.linger.ms", "share.coordinator.append.linger.ms"
 ADAPTIVE, FIXED, NONE, DEFAULT = "-1", "5", "0", "default"

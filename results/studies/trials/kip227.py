@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
+from aftershock.results.studies.part import Floats, Part, Slice, mean, ratio, steady_slices
+from aftershock.results.studies.statement import Estimate, Measured, Plot, unknown
 from aftershock.results.studies.trials.claim import Parts, integrity, on_part, on_parts, register
-from aftershock.results.studies.trials.part import Floats, Part, Slice, mean, ratio, steady_slices
-from aftershock.results.studies.trials.statement import Estimate, Measured, Plot, unknown
 
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
 CPU_SIZES = (1000, 250, 50)

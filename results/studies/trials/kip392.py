@@ -23,9 +23,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
+from aftershock.results.studies.part import Floats, Part, Slice, mean, median, quantile, slices
+from aftershock.results.studies.statement import Estimate, Measured, Plot, unknown
 from aftershock.results.studies.trials.claim import Parts, integrity, on_part, on_parts, register
-from aftershock.results.studies.trials.part import Floats, Part, Slice, mean, median, quantile, slices
-from aftershock.results.studies.trials.statement import Estimate, Measured, Plot, unknown
 
 RACK = "b"
 NEAR = 2

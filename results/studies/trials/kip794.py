@@ -27,6 +27,8 @@ import numpy as np
 
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
+from aftershock.results.studies.part import Floats, Part, Slice, bootstrap, mean, median, quantile, slope
+from aftershock.results.studies.statement import Estimate, Measured, Plot, unknown
 from aftershock.results.studies.trials.claim import Measure, Parts, on_part, register
 from aftershock.results.studies.trials.kip794_placement import (
     NOWHERE,
@@ -40,8 +42,6 @@ from aftershock.results.studies.trials.kip794_placement import (
     shares,
     spans,
 )
-from aftershock.results.studies.trials.part import Floats, Part, Slice, bootstrap, mean, median, quantile, slope
-from aftershock.results.studies.trials.statement import Estimate, Measured, Plot, unknown
 
 TEXT, SHIPPED, FOREIGN, RACK = "text", "shipped", "foreign", "rack"
 SHIPPED_PRODUCTION = f"{SHIPPED}-production"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aftershock.results.studies.trials.part import Floats, Part, Slice, slices
+from aftershock.results.studies.part import Floats, Part, Slice, slices
 
 NOWHERE = -1
 """Partition number of a record for which no partition was chosen."""

@@ -25,6 +25,8 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
+from aftershock.results.studies.part import Part, mean, ratio, steady_slices
+from aftershock.results.studies.statement import Measured, Plot
 from aftershock.results.studies.trials.claim import Parts, on_part, register
 from aftershock.results.studies.trials.kip848_changes import (
     ALONE,
@@ -40,8 +42,6 @@ from aftershock.results.studies.trials.kip848_changes import (
     observe,
     waits,
 )
-from aftershock.results.studies.trials.part import Part, mean, ratio, steady_slices
-from aftershock.results.studies.trials.statement import Measured, Plot
 
 JAVA, LIBRDKAFKA, REFERENCE, PRODUCTION = "java", "librdkafka", "reference", "production"
 ROLL, COORDINATOR = "roll", "coordinator"

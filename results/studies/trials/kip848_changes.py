@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aftershock.results.evidence.files import read_lines
-from aftershock.results.studies.trials.part import Floats, Part, Slice
+from aftershock.results.studies.part import Floats, Part, Slice
 
 CONSUMER, COOPERATIVE, EAGER, ALONE = "consumer", "cooperative", "eager", "alone"
 PROTOCOLS = (CONSUMER, COOPERATIVE, EAGER)

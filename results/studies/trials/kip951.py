@@ -37,9 +37,9 @@ from scipy.special import stdtrit
 from aftershock.results.compare.blocks import Block
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
+from aftershock.results.studies.part import Part, median, onsets, ratio_of_blocks, worst_latencies
+from aftershock.results.studies.statement import UNITS_MIN, Estimate, Measured, Plot, unknown
 from aftershock.results.studies.trials.claim import Parts, on_part, on_parts, register
-from aftershock.results.studies.trials.part import Part, median, onsets, ratio_of_blocks, worst_latencies
-from aftershock.results.studies.trials.statement import UNITS_MIN, Estimate, Measured, Plot, unknown
 
 WORST = "produce.latency max in fault/move"
 WORST_ALONE = "produce.latency max in fault"  # moves that are the only fault have no window of their own

@@ -15,9 +15,9 @@ import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, plain, rendered
 from aftershock.results.studies.durability import Loss, losses
+from aftershock.results.studies.part import Part, mean
+from aftershock.results.studies.statement import Estimate, Measured, Plot
 from aftershock.results.studies.trials.claim import Parts, on_part, on_parts, register
-from aftershock.results.studies.trials.part import Part, mean
-from aftershock.results.studies.trials.statement import Estimate, Measured, Plot
 
 ELR, NO_ELR, KILLED, PRODUCTION = "elr", "no-elr", "killed", "production"
 _LABELS = {ELR: "power lost, with ELR", NO_ELR: "power lost, without ELR", KILLED: "killed, without ELR"}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from aftershock.results.report.svg import GREY, LINES, drawing, rendered
-from aftershock.results.studies.trials.statement import Plot
+from aftershock.results.studies.statement import Plot
 
 _OLD, _NEW = LINES[1][0], LINES[0][0]
 _WIDTH_IN, _ROW_IN = 4.3, 0.27

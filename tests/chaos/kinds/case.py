@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.document import load
 from aftershock.faults.runtime.record import Entry, Witness
+from aftershock.faults.sections.document import load
 from aftershock.tests.chaos.kinds.crew import Work
 from aftershock.tests.chaos.kinds.probe import Ack
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.assignments import java_command, label_worker
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.assignments import java_command, label_worker
-from aftershock.harness.run.client_processes import spool_for
 from aftershock.harness.run.complete_groups import complete_groups
+from aftershock.harness.safety import ownership
+from aftershock.harness.world.client_processes import spool_for
 from aftershock.names import worker_names
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, ProduceAssignment

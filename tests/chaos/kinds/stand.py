@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.cluster import BlockDevice, Disks
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
-from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Entry
 from aftershock.faults.runtime.verify_undo import CLOCK_ERROR_MS_MAX
+from aftershock.faults.sections.cluster import BlockDevice, Disks
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.faults.timeline.executor import execute
 from aftershock.harness.adhoc.inject import single_fault_timeline
-from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.lifecycle.launch import images_for, launch
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.harness.world.world import ClusterWorld
 from aftershock.tests.chaos.kinds.case import Case, Line, Observation
 from aftershock.tests.chaos.kinds.crew import at_work

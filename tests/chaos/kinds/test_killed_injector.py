@@ -20,10 +20,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from aftershock.harness.adhoc.kept import live_faults
-from aftershock.harness.cluster import ownership
 from aftershock.harness.cluster.cluster import attach
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.harness.world.world import ClusterWorld
 from aftershock.tests.chaos.kinds.case import Case
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Injection, InjectionContext, Report
 from aftershock.faults.kinds.process.base import NodeFault, NodeInjection
-from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.waiting import run_to_completion
+from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId
 

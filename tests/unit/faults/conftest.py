@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.runtime.executor import execute
 from aftershock.faults.timeline.compile import compile_plan
+from aftershock.faults.timeline.executor import execute
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock, ListJournal
 
 if TYPE_CHECKING:

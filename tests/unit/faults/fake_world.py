@@ -1,4 +1,4 @@
-"""A cluster in memory that implements the protocols of ``faults/runtime/world.py``, and a clock that jumps.
+"""A cluster in memory that implements the protocols of ``faults/targets/world.py``, and a clock that jumps.
 
 Time moves only when every task waits for it, so a minute of faults takes milliseconds and nothing depends on the host.
 The cluster behaves like a small Kafka cluster: dead or paused brokers lose their leaderships and their place in the

@@ -1,7 +1,7 @@
 """The rule by which ``tests/judge_mutants`` calls a defect caught, missed or not counted, and the published block."""
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.tests.judge_mutants.campaign import Outcome
 from aftershock.tests.judge_mutants.kinds import Plant
 from aftershock.tests.judge_mutants.result import added, block

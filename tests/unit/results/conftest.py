@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.measure.facts import Facts
+from aftershock.results.model.facts import Facts
 from aftershock.results.spark.conf import ROWS_MAX, Load
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made, clean_run

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aftershock.results.checks.slo.checks import wanted
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.measure import measure
+from aftershock.results.model.facts import Facts, MeasurementRequest
 from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.session import session
 from aftershock.results.spark.tables import columns

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.results.evidence.stored import analysis_document
-from aftershock.results.measure.facts import (
+from aftershock.results.model.facts import (
     Distribution,
     Explained,
     Facts,

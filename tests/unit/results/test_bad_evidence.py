@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.manifest import manifest_of
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.tests.unit.results.evidence_factory import Made, S
 
 if TYPE_CHECKING:

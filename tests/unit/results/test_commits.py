@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.evidence import Evidence, Objective, read
 from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import Facts, LongestGap
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Facts, LongestGap
 from aftershock.results.report.plots import metrics
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, Made, Row, S

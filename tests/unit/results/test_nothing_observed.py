@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from aftershock.results.checks.check import NO_DOUBTS, Check, Status
+from aftershock.results.checks.doubts import NO_DOUBTS
 from aftershock.results.checks.integrity import integrity_checks
-from aftershock.results.checks.rules import RULES
-from aftershock.results.measure.facts import Facts
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Facts
+from aftershock.results.model.rules import RULES
 from aftershock.results.slo import parse
 from aftershock.results.slo.metrics import METRICS, OF_GROUPS
 from aftershock.tests.unit.results.checks.slo.stage import Stage

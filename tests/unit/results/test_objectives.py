@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status, Verdict
-from aftershock.results.checks.witness import exposure, passages
+from aftershock.results.checks.witness import exposure
 from aftershock.results.evidence.evidence import Evidence, Objective
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import Distribution, Facts, Finding, Host, ProxyTraffic
+from aftershock.results.measure.exposure import passages
+from aftershock.results.model.check import Check, Status, Verdict
+from aftershock.results.model.facts import Distribution, Facts, Finding, Host, ProxyTraffic
 from aftershock.tests.unit.results.stored_facts import clean_facts
 
 BASELINE, PATIENT = "orders/baseline", "orders/patient"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.model.check import Check, Status
 from aftershock.tests.bench.evidence_generator import generate
 from aftershock.tests.readings.__main__ import BATCH, stored_runs, unpacked
 from aftershock.tests.readings.compare import Comparison, compare, differences

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.measure import gate
 from aftershock.results.spark.tables import columns
+from aftershock.results.tables import gate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

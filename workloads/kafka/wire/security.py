@@ -1,6 +1,6 @@
 """Security settings of a client connection (Kafka's security protocol, SASL credentials and TLS certificates).
 
-``workloads/adapters/security.py`` builds the ``Security`` settings from the plan; a client certificate and key make TLS
+``workloads/load/security.py`` builds the ``Security`` settings from the plan; a client certificate and key make TLS
 mutual (mTLS).
 """
 

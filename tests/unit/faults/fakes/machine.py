@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aftershock.faults.plan.cluster import BlockDevice
+from aftershock.faults.sections.cluster import BlockDevice
 from aftershock.faults.targets.values import (
     BrokerId,
     ClockShift,

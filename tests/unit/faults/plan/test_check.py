@@ -8,8 +8,8 @@ import pytest
 from aftershock.errors import PlanError
 from aftershock.faults.plan import check, parsing
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.parsing import read_draft
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.results.slo import Slo
 from aftershock.results.slo import parse as parse_slo

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plan.command_line import InjectCommand, parse_inject
-from aftershock.faults.plan.workloads import Topic
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.workloads import Topic
 
 TOPICS = (Topic(name="t", partitions=3, replication=3), Topic(name="lonely", partitions=1, replication=1))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plan.command_line import ClusterDocument, read_cluster_spec
 from aftershock.faults.plans import find
+from aftershock.faults.sections.cluster import Cluster
 
 
 def test_two_parts() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from aftershock.errors import PlanError
-from aftershock.faults.plan.broker_settings import known_settings, lacking_settings
 from aftershock.faults.plan.check import check_version, load_plan
+from aftershock.faults.sections.broker_settings import known_settings, lacking_settings
 
 PLAN = """name: older
 cluster: {{{cluster}}}

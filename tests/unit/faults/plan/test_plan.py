@@ -18,10 +18,10 @@ from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.catalogue import plan_schema
 from aftershock.faults.plan.check import check, load_plan
-from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.document import INTEGER_MAX, load
 from aftershock.faults.plan.model import Plan, dump
-from aftershock.faults.plan.workloads import Arm, Produce, Topic, Workload
+from aftershock.faults.sections.cluster import Cluster
+from aftershock.faults.sections.document import INTEGER_MAX, load
+from aftershock.faults.sections.workloads import Arm, Produce, Topic, Workload
 from aftershock.tests.unit.faults.conftest import FRAME
 
 # ruff: noqa: E501 -- a row of a table, and a sentence that is expected, are kept whole

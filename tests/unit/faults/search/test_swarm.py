@@ -11,13 +11,13 @@ from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.kafka.reassign import Reassign
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plans import find
 from aftershock.faults.search import swarm
 from aftershock.faults.search.coverage import PHASES, Cell, Tally, can_affect, role_of, workers_of
 from aftershock.faults.search.swarm import FAULTS_MAX, LONGEST_MS, Frame, draw_plan, frame_of, planned_phase
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.faults.timeline.expand import end_ms
 
 TODAY = date(2026, 11, 22)
 ONCE = Tally(1, 1, 0, TODAY)

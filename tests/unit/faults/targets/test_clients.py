@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.plan.workloads import Workload
+from aftershock.faults.sections.workloads import Workload
 from aftershock.faults.targets.clients import Selector, parse, planned_workers, select_clients, with_op
 from aftershock.faults.targets.values import ClientProcess, GroupMember
 

@@ -20,8 +20,8 @@ from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.adhoc.inject import Outcome, SharedJournal, carry_out, preview, topics_of
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.journal import open_faults, read_journal
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 
 LASTING: list[dict[str, Any]] = [

@@ -12,8 +12,8 @@ from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.inject import SharedJournal, claim, free_id
-from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import read_journal
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.tests.unit.harness.child import Child
 
 PAUSE = Pause.model_validate({"at": "0s", "for": "5s", "broker": "2"})
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from aftershock.faults.kinds.process.stop import Pause
 from aftershock.harness.adhoc.inject import claim
-from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.rundir import RunDir
 home = RunDir.open(Path(sys.argv[1]))
 print("ready"); input()
 pause = Pause.model_validate({"at": "0s", "for": "5s", "broker": "2"})
@@ -36,8 +36,8 @@ from pathlib import Path
 from aftershock.errors import FaultError
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.harness.adhoc.inject import SharedJournal
-from aftershock.harness.run.rundir import RunClock
-from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.rundir import RunClock
+from aftershock.harness.safety.rundir import RunDir
 journal = SharedJournal(RunDir.open(Path(sys.argv[1])), RunClock.starting_now(), print)
 print("ready"); input()
 try:

@@ -8,8 +8,8 @@ import pytest
 
 from aftershock.errors import ClusterError, EvidenceError
 from aftershock.harness.adhoc.kept import clock_of, connect, describe_owner, kept_clusters, resolve
-from aftershock.harness.cluster import ownership
-from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.rundir import RunDir
 
 DEAD = f"1:1:{ownership.owner().split(':', 2)[2]}"
 

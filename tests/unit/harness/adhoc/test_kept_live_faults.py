@@ -10,9 +10,9 @@ from aftershock.errors import EvidenceError
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.faults.targets.values import Toxic
 from aftershock.harness.adhoc.kept import foreign_changes, live_faults
-from aftershock.harness.cluster import ownership
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Journal, read_journal
+from aftershock.harness.safety.rundir import RunClock
 
 DEAD = "1:1"
 PAUSED, SLOW, SHUT = (

@@ -9,15 +9,15 @@ import pytest
 from aftershock.errors import EvidenceError, PlanError
 from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plans import find
 from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.faults.sections.cluster import Cluster
 from aftershock.harness.adhoc.inject import claim
 from aftershock.harness.adhoc.kept import plan_of
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal
+from aftershock.harness.safety.rundir import RunClock, RunDir
 
 PAUSE = Pause.model_validate({"at": "0s", "for": "5s", "broker": "leader of t/0"})
 TOPIC = {"name": "t", "partitions": 3, "replication": 3}

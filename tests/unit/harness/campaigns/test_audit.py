@@ -17,8 +17,8 @@ from aftershock.harness.campaigns import publish, store
 from aftershock.harness.campaigns.planned import Planned
 from aftershock.harness.campaigns.store import Perform
 from aftershock.harness.run.run import Job
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.manifest import manifest_of
+from aftershock.results.model.check import Check
 from aftershock.results.studies.audit import RECOVERED
 from aftershock.tests.unit.results.studies.test_audit import GOOD, SLOW, run
 

@@ -10,8 +10,8 @@ from aftershock.harness.campaigns import durability as lab
 from aftershock.harness.campaigns import publish, store
 from aftershock.harness.campaigns.planned import Planned
 from aftershock.harness.campaigns.store import Perform
-from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.manifest import manifest_of
+from aftershock.results.model.check import Check, Status
 from aftershock.tests.unit.results.studies.test_durability import run
 
 DOCUMENTED = {"schema_version": 2, "distributions": [], "gaps": [], "recoveries": []}

@@ -15,9 +15,9 @@ from aftershock.harness.campaigns.kip_trials import KIP_848, KIP_951, KIP_1224, 
 from aftershock.harness.campaigns.store import Record
 from aftershock.results.compare import comparison
 from aftershock.results.evidence.manifest import digest_of, manifest_of
+from aftershock.results.studies.part import Part
 from aftershock.results.studies.trials import kip848
 from aftershock.results.studies.trials.claim import Parts
-from aftershock.results.studies.trials.part import Part
 from aftershock.tests.unit.harness.cli.test_search_kip import kept
 from aftershock.tests.unit.results.studies.trials import groups
 from aftershock.tests.unit.results.studies.trials.test_kip1224 import square

@@ -3,8 +3,8 @@
 from aftershock.harness.campaigns.kip_budget import plan_within_budget
 from aftershock.harness.campaigns.kip_trials import Trial
 from aftershock.harness.campaigns.planned import Planned
+from aftershock.results.studies.statement import Measured, Role, Rule
 from aftershock.results.studies.trials.claim import Claim, Parts, Registration
-from aftershock.results.studies.trials.statement import Measured, Role, Rule
 
 LONG, SHORT, WHOLE = (
     Planned("long", "demo", 60.0, (), 40, 6.0),

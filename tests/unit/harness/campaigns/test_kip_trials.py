@@ -19,11 +19,11 @@ from aftershock.harness.campaigns.kip_trials import (
     select_trials,
 )
 from aftershock.harness.campaigns.planned import Planned, digest
+from aftershock.results.studies.statement import DECIDING
 from aftershock.results.studies.trials.kip227 import FOLLOWERS
 from aftershock.results.studies.trials.kip951 import UNDELAYED
 from aftershock.results.studies.trials.kip1224 import IDLE, OLD, SHARE
 from aftershock.results.studies.trials.kip1224_commits import LINGER, SHARE_LINGER
-from aftershock.results.studies.trials.statement import DECIDING
 
 PARTS = [(trial, part) for trial in TRIALS.values() for part in trial.parts]
 NAMES = [f"{trial.kip}-{part.name}" for trial, part in PARTS]

@@ -162,3 +162,19 @@ def test_a_provisional_verdict_is_not_strict(tmp_path: Path) -> None:
     ended = aftershock("verdict", "--so-far", "--strict", "nowhere", cwd=tmp_path)
     assert 3 == ended.returncode
     assert "leave out --evidence, --trust and --strict" in ended.stderr
+
+
+def test_a_locale_without_the_characters_of_a_card_prints_it(tmp_path: Path) -> None:
+    posix = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    cards = Path(__file__).parents[4] / "docs" / "evidence" / "gallery"
+    ended = aftershock("audit", "--from", str(cards / "kafka-3.9"), cwd=tmp_path, **posix)
+    assert ("", 1) == (ended.stderr, ended.returncode)
+    assert "\\u2713 java" in ended.stdout
+
+
+def test_output_that_can_not_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "aftershock.harness.cli", "plan", "faults"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    assert "the output can't be written: No space left on device; redirect it elsewhere\n" == ended.stderr
+    assert 3 == ended.returncode

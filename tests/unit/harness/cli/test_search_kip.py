@@ -11,8 +11,8 @@ from aftershock.harness.campaigns.kip import home_of
 from aftershock.harness.campaigns.kip_trials import KIP_951
 from aftershock.harness.campaigns.store import Record
 from aftershock.harness.cli import __main__
-from aftershock.results.checks.check import Check
 from aftershock.results.compare import comparison
+from aftershock.results.model.check import Check
 from aftershock.results.studies.trials.kip951 import UNDELAYED
 from aftershock.tests.unit.results.studies.trials.made import doubted, part, written
 

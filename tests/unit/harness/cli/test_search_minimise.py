@@ -8,12 +8,12 @@ from typing import Any, Self
 
 import pytest
 
-from aftershock.faults.plan.document import dump_yaml
+from aftershock.faults.sections.document import dump_yaml
 from aftershock.harness.cli import __main__
 from aftershock.harness.search import corpus
 from aftershock.harness.search import minimise_runs as execution
 from aftershock.harness.search.minimise import CandidateRun, Word
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.tests.unit.faults.search.following import ids, plan, slow
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import ClusterError
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.topology import ClusterSpec
 
 ONE = ClusterSpec.of(ClusterPlan(racks={"a": 1}))

@@ -156,6 +156,13 @@ def test_a_malformed_docker_host_is_a_clear_error(monkeypatch: pytest.MonkeyPatc
         engine.connect()
 
 
+def test_an_unknown_context_is_not_replaced_by_the_default_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("DOCKER_CONTEXT", "nope")
+    with pytest.raises(EngineError, match="DOCKER_CONTEXT names nope, which is no context"):
+        engine.connect()
+
+
 def test_a_refusal_differs_from_an_engine_without_answer() -> None:
     """A refused request is an error of the operation; without an answer the engine is to blame."""
     with pytest.raises(ClusterError, match="can't stop the node k1: driver failed"):

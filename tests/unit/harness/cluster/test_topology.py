@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aftershock.errors import ClusterError
-from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.harness.cluster.topology import FAST, PRODUCTION, ClusterSpec, Topology, cluster_id_of, topology
 
 

@@ -14,8 +14,8 @@ from aftershock.faults.plan.model import Plan
 from aftershock.harness.pytest.chaos import Chaos, Origin
 from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import Job, prepare
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.run.session import Entry, Suite
+from aftershock.harness.safety.rundir import RunDir
 
 PLAN = """
 name: leader

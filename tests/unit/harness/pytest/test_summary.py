@@ -10,7 +10,7 @@ from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.pytest.summary import ChecksOfTest, add_checks, checks_by_test
 from aftershock.harness.pytest.verdicts import RunVerdict
 from aftershock.harness.run.session import Entry
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 
 RUN = '<properties><property name="aftershock.run" value="{}" /></properties>'
 FILE = f"""<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests"><testsuite name="pytest" errors="1"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aftershock.harness.pytest.verdicts import host_starved
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 
 
 def check(name: str, status: Status = Status.PASS, why: str = "seen", n: int = 500) -> Check:

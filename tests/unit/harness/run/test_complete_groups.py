@@ -10,7 +10,7 @@ from aftershock.errors import WorkloadError
 from aftershock.faults.targets.values import GroupMember
 from aftershock.harness.run import complete_groups as module
 from aftershock.harness.run.complete_groups import complete_groups
-from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.safety.rundir import RunClock
 from aftershock.tests.unit.workloads.conftest import Bench
 
 

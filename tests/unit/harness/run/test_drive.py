@@ -13,9 +13,9 @@ from aftershock.errors import AdminError, EvidenceError, FaultError, PlanError
 from aftershock.faults.timeline.timeline import Objective
 from aftershock.harness.run import drive, saver
 from aftershock.harness.run.drive import Noise, calibrate, unmeasurable_slos
-from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.run.sampler import Reading, Sampler
 from aftershock.harness.run.saver import Sample
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.load.logread import ReadLimit

@@ -19,7 +19,7 @@ from aftershock.harness.kafka.metadata_log import elections
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.run import leaders
 from aftershock.harness.run.leaders import LeaderRecorder
-from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.tests.scripted_broker import ScriptedBroker
 
 SEGMENT = Path(__file__).parents[3] / "data" / "metadata_log" / "00000000000000000000.log"

@@ -11,7 +11,7 @@ from aftershock.errors import AftershockError, PlanError
 from aftershock.harness.cluster.attached import AttachmentDescriptor
 from aftershock.harness.run.permissions import Permissions, normalise, read_project_file
 from aftershock.harness.run.run import Job, prepare
-from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.tests.unit.harness.cli.test_cli import aftershock
 
 PLAN = """\

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from aftershock.harness.run import progress
-from aftershock.harness.run.rundir import RunDir
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.model.check import Check, Status, Verdict
 
 
 def judged_run(out: Path, plan: Path) -> Path:

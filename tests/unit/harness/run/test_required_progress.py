@@ -8,8 +8,8 @@ import pytest
 from aftershock.faults.plan.check import load_plan
 from aftershock.harness.cli.init import _PLAN
 from aftershock.harness.run.required_progress import planned_lanes, share_warnings
-from aftershock.results.checks.check import percent
-from aftershock.results.checks.obligations.checks import SHARE_ADVISED
+from aftershock.results.checks.progress import SHARE_ADVISED
+from aftershock.results.model.check import percent
 
 ROOT = Path(__file__).parents[4]
 SHIPPED = sorted((ROOT / "faults" / "plans").glob("*.yaml")) + sorted(

@@ -17,7 +17,7 @@ from aftershock.errors import AftershockError, ClusterError, EngineError, Eviden
 from aftershock.harness.run.drive import _race, _watch_processes
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import prepare, record_outcome
-from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.rundir import RunDir
 
 
 @pytest.fixture

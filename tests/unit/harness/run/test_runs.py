@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cluster import ownership
-from aftershock.harness.cluster.ownership import LabelledCluster
 from aftershock.harness.run.runs import find_run, parse_age, pruning, remove, runs_in, size, table
+from aftershock.harness.safety import ownership
+from aftershock.harness.safety.ownership import LabelledCluster
 
 DEAD = "1:1"
 NOW = datetime(2026, 1, 31, tzinfo=UTC)

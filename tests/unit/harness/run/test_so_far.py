@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.run import so_far
 from aftershock.harness.run.so_far import judge_so_far
-from aftershock.results.checks.check import Status, Verdict
+from aftershock.harness.safety.ownership import owner
+from aftershock.results.model.check import Status, Verdict
 from aftershock.results.report.verdict_formats import summary
 
 pytestmark = pytest.mark.spark

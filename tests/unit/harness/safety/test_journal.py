@@ -11,8 +11,8 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.faults.runtime.record import Entry, Targets, Undo, Witness
-from aftershock.harness.run.rundir import RunClock
 from aftershock.harness.safety.journal import Journal, framed, open_faults, read_journal
+from aftershock.harness.safety.rundir import RunClock
 
 START = Undo("start", {"broker": 2})
 

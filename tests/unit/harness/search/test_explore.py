@@ -13,10 +13,10 @@ import pytest
 from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.expand import window_ms
 from aftershock.faults.plans import find
 from aftershock.faults.search.coverage import tally_cells, workers_of
 from aftershock.faults.search.swarm import Frame, draw_plan, frame_of
-from aftershock.faults.timeline.expand import window_ms
 from aftershock.harness.run.run import Job
 from aftershock.harness.search import corpus
 from aftershock.harness.search import explore as ledger
@@ -30,7 +30,7 @@ from aftershock.harness.search.explore import (
     SearchRequest,
     require_budget_for_first_run,
 )
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 
 TODAY = date(2026, 11, 22)
 RUN_S = 100.0

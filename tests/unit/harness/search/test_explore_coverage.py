@@ -10,8 +10,8 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.search.coverage import CoverageLine
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.search.explore import lines_of, lines_without_verdict
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.stored import JudgedRun
+from aftershock.results.model.check import Check, Status, Verdict
 
 PLAN = load_plan("""
 name: mine

@@ -14,13 +14,13 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import dump
 from aftershock.harness.cluster import engine
 from aftershock.harness.run.run import Job
-from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.run.session import Suite
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.harness.search import minimise_runs as execution
 from aftershock.harness.search.minimise import CandidateRun, Performer
 from aftershock.harness.search.minimise_runs import text, to_json, warm_clusters, write
 from aftershock.results import judge as judge_module
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.tests.unit.faults.search.following import ids
 from aftershock.tests.unit.harness.search.pretend import CHECK, Pretend, culprit, search, source
 

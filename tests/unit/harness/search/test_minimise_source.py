@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.faults.plan.document import dump_yaml
+from aftershock.faults.sections.document import dump_yaml
 from aftershock.harness.search.minimise import same_failure, source_of
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.tests.unit.faults.search.following import plan, slow
 
 GAP, LOST = "slo/produce.gap", "slo/lost"

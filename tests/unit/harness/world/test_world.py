@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.runtime.world import World
+from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId, Toxic
+from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachmentDescriptor, NamedProxies
-from aftershock.harness.run.client_processes import ClientProcesses
+from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.world import AttachedWorld
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.security import PLAINTEXT

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.deliveries import of_lanes
-from aftershock.results.measure.tables import Dims, Scene
+from aftershock.results.tables.dims import Dims, Scene
 from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, client_outages
-from aftershock.results.measure.facts import Facts
+from aftershock.results.model.facts import Facts
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S
 from aftershock.tests.unit.results.measuring import named, together
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Doubts, HarnessCheck, Status
+from aftershock.results.checks.doubts import Doubts, HarnessCheck
 from aftershock.results.checks.suspects import SUSPECTS_MAX, left_out, settled, suspects_of
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.measure.facts import Facts
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Facts
 from aftershock.results.slo import Side
 from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, client
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.checks.check import Status
 from aftershock.results.compare import blocks
 from aftershock.results.compare.blocks import Block, Measure, block_cuts
 from aftershock.results.compare.comparison import Question, confident, rows
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_document
-from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.measure import measure
+from aftershock.results.model.check import Status
+from aftershock.results.model.facts import Facts, MeasurementRequest
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made, S
 

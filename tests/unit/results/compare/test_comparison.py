@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.checks.check import Status
 from aftershock.results.compare import runs
 from aftershock.results.compare.blocks import BACK_OFF_US, Block, Measure, block_cuts, parse, stored
 from aftershock.results.compare.comparison import Confident, Question, Row, confident, rows, worst
 from aftershock.results.compare.runs import Options, arms_of, between
 from aftershock.results.evidence.evidence import Evidence, Phase
-from aftershock.results.measure.facts import Cut, Distribution, Facts, RecoveryCriterion, Slice
+from aftershock.results.model.check import Status
+from aftershock.results.model.facts import Cut, Distribution, Facts, RecoveryCriterion, Slice
 from aftershock.tests.noise import pairs
 from aftershock.tests.stored_runs import documents, spoilt, write
 

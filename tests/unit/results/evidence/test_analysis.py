@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 
 from aftershock.results.evidence.stored import analysis_document
-from aftershock.results.measure.facts import (
+from aftershock.results.model.facts import (
     Cut,
     Distribution,
     Facts,

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Verdict
 from aftershock.results.evidence import files
 from aftershock.results.evidence.evidence import REQUIRED, Objective, Phase, read
 from aftershock.results.evidence.phases import RUN, merged, windows_of
 from aftershock.results.evidence.schema import CHECKS, TABLES
 from aftershock.results.evidence.stored import read_judged_run
+from aftershock.results.model.check import Check, Verdict
 from aftershock.results.spark.tables import columns
 from aftershock.tests.mutated_plans import cpu_limit
 from aftershock.tests.unit.results.evidence_factory import Made, unfinish

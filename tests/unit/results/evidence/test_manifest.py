@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.harness.run.rundir import RunDir
-from aftershock.results.checks.check import Verdict
+from aftershock.harness.safety.rundir import RunDir
 from aftershock.results.evidence import manifest
 from aftershock.results.evidence.evidence import read, verify
 from aftershock.results.evidence.manifest import digest_of
 from aftershock.results.evidence.stored import read_judged_run, trusted_in
 from aftershock.results.explain.record import record_history
+from aftershock.results.model.check import Verdict
+from aftershock.results.model.text import sentence
 from aftershock.results.report import verdict_formats
 from aftershock.results.report.several import markdown
 from aftershock.results.spark.tables import columns
-from aftershock.results.text import sentence
 from aftershock.tests.unit.results.evidence_factory import Made, unfinish
 
 

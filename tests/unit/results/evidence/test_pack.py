@@ -20,9 +20,9 @@ from aftershock.results.evidence.evidence import read, verify
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.results.evidence.pack import pack, unpack
 from aftershock.results.evidence.stored import verdict_of
+from aftershock.results.model.text import sentence
 from aftershock.results.report.several import markdown
 from aftershock.results.spark.tables import columns
-from aftershock.results.text import sentence
 from aftershock.tests.unit.results.evidence_factory import Made
 
 EVIDENCE = Path(__file__).parents[3] / "data" / "evidence"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aftershock.harness.cli import analysis
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.explain.output import record_markdown, record_text, story, story_markdown, story_text
 from aftershock.results.explain.record import record_history
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.tests.unit.results.analysis_factory import analysed
 from aftershock.tests.unit.results.evidence_factory import Made
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aftershock.results.measure.gate import HULLS_MAX, Span, hulls
+from aftershock.results.tables.gate import HULLS_MAX, Span, hulls
 
 AT = st.integers(-50, 50)
 SPAN = st.tuples(st.none() | AT, st.none() | AT)

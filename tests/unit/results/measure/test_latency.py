@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.measure.latency import Histogram, bins, histogram, silver_of
-from aftershock.results.measure.tables import Scene
+from aftershock.results.tables.dims import Scene
 
 LATENCY = st.one_of(st.none(), st.integers(-2, 8), st.integers(0, 10**7))
 QS = (0.07, 0.5, 0.9, 0.95, 0.99, 1.0)

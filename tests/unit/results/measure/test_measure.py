@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.judge import evaluate
-from aftershock.results.measure.facts import Cut, Facts, LongestGap, MeasurementRequest, Outage, RecoveryCriterion
 from aftershock.results.measure.layers import SILVER, write_silver
 from aftershock.results.measure.measure import measure
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Cut, Facts, LongestGap, MeasurementRequest, Outage, RecoveryCriterion
 from aftershock.results.spark import conf
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S, write_rows

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from aftershock.results.evidence.evidence import Client, Evidence, Phase
 from aftershock.results.evidence.phases import merged
 from aftershock.results.measure.answers import longest
-from aftershock.results.measure.facts import NO_OWNER, Distribution, RecoveryCriterion
 from aftershock.results.measure.gaps import success_stretches, successes
 from aftershock.results.measure.lag import measure_lags
 from aftershock.results.measure.latency import quantiles
-from aftershock.results.measure.names import with_names
 from aftershock.results.measure.recovery import recoveries
-from aftershock.results.measure.tables import Dims, Scene, segments_of
+from aftershock.results.model.facts import NO_OWNER, Distribution, RecoveryCriterion
 from aftershock.results.spark.tables import Tables
+from aftershock.results.tables.dims import Dims, Scene, segments_of
+from aftershock.results.tables.names import with_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,8 @@ import pytest
 
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.explain.rebalances import of_client, told
-from aftershock.results.measure.facts import OwnerlessWait, Rebalance, Stall
 from aftershock.results.measure.rebalances import ownerless_waits, rebalances, waits_of
+from aftershock.results.model.facts import OwnerlessWait, Rebalance, Stall
 from aftershock.results.report.ownership import charts, reading
 from aftershock.tests.unit.results.checks.slo.stage import S
 from aftershock.tests.unit.results.checks.test_ownership import FIRST, SECOND, event, fault, group

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 import pytest
 
-from aftershock.results.checks.check import NO_DOUBTS
+from aftershock.results.checks.doubts import NO_DOUBTS
 from aftershock.results.checks.slo.checks import slo_checks
 from aftershock.results.evidence.evidence import Evidence, Phase, read
 from aftershock.results.evidence.pack import unpack
 from aftershock.results.measure.answers import searches
-from aftershock.results.measure.facts import Distribution, Facts, Recovered, RecoveryCriterion
 from aftershock.results.measure.recovery import recoveries
-from aftershock.results.measure.tables import Scene, dims
+from aftershock.results.model.facts import Distribution, Facts, Recovered, RecoveryCriterion
 from aftershock.results.spark.tables import columns, tables
+from aftershock.results.tables.dims import Scene, dims
 from aftershock.tests.unit.results.checks.slo.stage import Stage
 from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted.world import Run, good_run

@@ -10,8 +10,8 @@ import pytest
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.evidence.schema import METRICS, OUTCOMES
 from aftershock.results.measure.samples import PASSAGES, host, produced, proxy_bytes
-from aftershock.results.measure.tables import Dims, Scene, dims
 from aftershock.results.spark.tables import small
+from aftershock.results.tables.dims import Dims, Scene, dims
 from aftershock.tests.unit.results.evidence_factory import Made, S
 
 if TYPE_CHECKING:
@@ -84,11 +84,20 @@ def test_nothing_is_collected_while_a_transform_is_built(
 
     from aftershock.results.checks.findings.deliveries import deliveries  # noqa: PLC0415 - as above
     from aftershock.results.checks.findings.sequences import in_doubt, sequences  # noqa: PLC0415 - as above
-    from aftershock.results.checks.obligations import stalls  # noqa: PLC0415 - as above
-    from aftershock.results.checks.obligations.stalls import SILENCES  # noqa: PLC0415 - as above
-    from aftershock.results.measure import cuts, first_calm, gaps, gate, lag, latency, recovery, samples  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
+    from aftershock.results.measure import (  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
+        cuts,
+        first_calm,
+        gaps,
+        lag,
+        latency,
+        recovery,
+        samples,
+        stalls,
+    )
     from aftershock.results.measure.measure import findings_of_groups, findings_of_records  # noqa: PLC0415 - as above
+    from aftershock.results.measure.stalls import SILENCES  # noqa: PLC0415 - as above
     from aftershock.results.spark.tables import tables  # noqa: PLC0415 - as above
+    from aftershock.results.tables import gate  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a transform ran an action")

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from aftershock.results.measure.facts import Facts
+from aftershock.results.model.facts import Facts
 from aftershock.tests.unit.results.stored_facts import CLEAN_RUN, clean_facts, text_of
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.model.check import Check
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.planted.catalogue import Defect
 

@@ -19,7 +19,7 @@ the first tables are planted in the evidence of a correct run. The named checks 
 configuration or a fault of the plan permits the defect. In addition, 200 clean runs with noise must raise no alarm
 (20 of them in every test run), and one lost record is found among ten million (nightly).
 
-The meaning of each rule: `results/checks/rules.py`; what explains a breach: `results/checks/explanations/`; how
+The meaning of each rule: `results/model/rules.py`; what explains a breach: `results/checks/explanations/`; how
 breaches are counted: `results/checks/findings/`.
 """
 _GROUPS = {

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check
 from aftershock.results.checks.findings.deliveries import deliveries
 from aftershock.results.checks.findings.sequences import in_doubt
 from aftershock.results.evidence.evidence import read
-from aftershock.results.measure.tables import dims
+from aftershock.results.model.check import Check
 from aftershock.results.spark.tables import columns, tables
+from aftershock.results.tables.dims import dims
 from aftershock.tests.unit.results.planted.catalogue import Defect
 from aftershock.tests.unit.results.planted.defects import DEFECTS
 from aftershock.tests.unit.results.planted.judging import Verdicts, alarms, judged_together, planted

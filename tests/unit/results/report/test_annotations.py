@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.verdict_formats import annotations
 
 BAD = Check("slo/gap", "slo", "arm=a", Status.FAIL, 7, 1, "s", "8.5 s", 8.5, 6.0, at="demo.yaml:21:5", next="look")

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.measure.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report import failed
 from aftershock.results.report.page import CHAPTERS_MAX, CHECKS_MAX, ROWS_MAX, write_report
 from aftershock.results.report.plots import panels

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.page import write_report
 from aftershock.results.report.plots import Spectrum, spectrum_svg
 from aftershock.results.report.svg import FAILED, GREY, LINES

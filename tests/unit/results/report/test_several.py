@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.several import write_index
 from aftershock.tests.unit.results.evidence_factory import Made
 

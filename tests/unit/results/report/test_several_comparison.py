@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.several import markdown, write_comparison
 from aftershock.results.report.verdict_formats import annotations, document, summary
 from aftershock.tests.unit.results.evidence_factory import Made

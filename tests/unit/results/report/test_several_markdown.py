@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.several import SUMMARY_BYTES_MAX, markdown, step_summary
 from aftershock.tests.unit.results.evidence_factory import Made
 

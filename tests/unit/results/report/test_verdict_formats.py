@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.report.verdict_formats import cases, document, write
 
 HOSTILE = '</failure>"<b>&\x00\x1b[2J\ud800\uffff'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aftershock.results.checks.rules import RULES
+from aftershock.results.model.rules import RULES
 from aftershock.results.slo import (
     METRICS,
     Aggregate,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.checks.rules import RULES
+from aftershock.results.model.rules import RULES
 from aftershock.results.slo import METRICS, Count, Measure, Recovery, SloSyntaxError, parse
 
 _WHOLE = (Path(__file__).parents[4] / "docs" / "SLO.md").read_text(encoding="utf-8")

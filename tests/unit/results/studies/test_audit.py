@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from aftershock.harness.campaigns.card import figures
-from aftershock.results.checks.check import Check, Status
 from aftershock.results.compare.blocks import Block
+from aftershock.results.model.check import Check, Status
 from aftershock.results.studies.audit import Cell, Spread, cells_of, spread
-from aftershock.results.studies.trials.part import Part
+from aftershock.results.studies.part import Part
 from aftershock.tests.unit.results.studies.trials.on_disk import part as part_on_disk
 
 S = 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.model.check import Check, Status
 from aftershock.results.studies.durability import (
     ELR,
     Cell,
@@ -21,7 +21,7 @@ from aftershock.results.studies.durability import (
     meaning,
     merged,
 )
-from aftershock.results.studies.trials.part import Part
+from aftershock.results.studies.part import Part
 from aftershock.tests.unit.results.studies.trials.on_disk import part as part_on_disk
 
 SECOND_US = 1_000_000

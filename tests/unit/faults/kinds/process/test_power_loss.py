@@ -8,8 +8,8 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.cluster import BlockDevice
 from aftershock.faults.runtime.undo import perform
+from aftershock.faults.sections.cluster import BlockDevice
 from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.unit.faults.conftest import FRAME
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from aftershock.results.checks.check import NO_DOUBTS, Check, Status
-from aftershock.results.checks.obligations.checks import SHARE_MIN, obligation_checks
+from aftershock.results.checks.doubts import NO_DOUBTS
 from aftershock.results.checks.obligations.lanes import lanes
+from aftershock.results.checks.progress import SHARE_MIN, obligation_checks
 from aftershock.results.evidence.leadership import Leadership
-from aftershock.results.measure.facts import Distribution, Facts, Host, Stall
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Distribution, Facts, Host, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S
 from aftershock.tests.unit.results.checks.obligations.simulator import Simulation
 

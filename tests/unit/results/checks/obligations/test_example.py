@@ -4,9 +4,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from aftershock.results.checks.check import percent
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.evidence.leadership import Leadership
+from aftershock.results.model.check import percent
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S
 
 PAGE = Path(__file__).parents[5] / "docs" / "OBLIGATIONS.md"

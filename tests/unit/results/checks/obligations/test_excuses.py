@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, HarnessCheck, Status
-from aftershock.results.checks.obligations.checks import SHARE_MIN, obligation_checks
-from aftershock.results.measure.facts import Distribution, Facts, Host, Stall
+from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, HarnessCheck
+from aftershock.results.checks.progress import SHARE_MIN, obligation_checks
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Distribution, Facts, Host, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S, lasting
 
 DEFAULTS: dict[str, object] = {}

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, Status
-from aftershock.results.checks.obligations.checks import obligation_checks
-from aftershock.results.checks.obligations.stalls import SILENCES, during, in_slots, silences, slots, stalls
+from aftershock.results.checks.doubts import NO_DOUBTS, Doubts
+from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.evidence.evidence import Evidence, Phase
-from aftershock.results.measure.facts import Facts
 from aftershock.results.measure.lag import FollowUpJobs
-from aftershock.results.measure.names import hash_of
-from aftershock.results.measure.tables import Dims, Scene
+from aftershock.results.measure.stalls import SILENCES, during, in_slots, silences, slots, stalls
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Facts
 from aftershock.results.spark.tables import small
+from aftershock.results.tables.dims import Dims, Scene
+from aftershock.results.tables.names import hash_of
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S
 
 if TYPE_CHECKING:

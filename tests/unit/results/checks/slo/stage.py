@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.checks.check import Check, Doubts
+from aftershock.results.checks.doubts import Doubts
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.evidence.evidence import Client, Evidence, Objective, Phase
-from aftershock.results.measure.facts import (
+from aftershock.results.model.check import Check
+from aftershock.results.model.facts import (
     Cut,
     Distribution,
     Facts,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import Check, Status, Verdict, from_json
 from aftershock.results.checks.slo.checks import wanted
-from aftershock.results.measure.facts import Cut, Recovered, RecoveryCriterion
+from aftershock.results.model.check import Check, Status, Verdict, from_json
+from aftershock.results.model.facts import Cut, Recovered, RecoveryCriterion
 from aftershock.results.report.verdict_formats import summary
 from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, latencies
 

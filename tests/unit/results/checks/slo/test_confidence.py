@@ -2,8 +2,8 @@
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
-from aftershock.results.measure.facts import Band, Cut, Distribution, Slice
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import Band, Cut, Distribution, Slice
 from aftershock.tests.unit.results.checks.slo.stage import A, B, Stage, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
-from aftershock.results.measure.facts import NO_OWNER, Distribution, Lag, Outage, Slice
+from aftershock.results.model.check import Check, Status
+from aftershock.results.model.facts import NO_OWNER, Distribution, Lag, Outage, Slice
 from aftershock.tests.mutated_plans import cpu_limit
 from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client, latencies
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from aftershock.results.checks.check import Status
-from aftershock.results.measure.facts import Distribution, LongestGap, Slice
+from aftershock.results.model.check import Status
+from aftershock.results.model.facts import Distribution, LongestGap, Slice
 from aftershock.tests.unit.results.checks.slo.stage import A, B, Stage, client, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE

@@ -2,9 +2,9 @@
 
 import pytest
 
-from aftershock.results.checks.check import Status
 from aftershock.results.evidence.evidence import Client
-from aftershock.results.measure.facts import Distribution, Lag, LongestGap, Outage
+from aftershock.results.model.check import Status
+from aftershock.results.model.facts import Distribution, Lag, LongestGap, Outage
 from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from aftershock.results.studies.trials.part import STEADY_SLICE_US
+from aftershock.results.studies.part import STEADY_SLICE_US
 
 RECORD_BYTES = 900
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.results.checks.check import Check
+from aftershock.results.model.check import Check
+from aftershock.results.studies.part import Part
 from aftershock.results.studies.trials.kip848_changes import ALONE, CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
-from aftershock.results.studies.trials.part import Part
 from aftershock.tests.unit.results.studies.trials.on_disk import part as part_on_disk
 
 SECOND_US = 1_000_000

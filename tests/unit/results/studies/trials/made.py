@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.stored import JudgedRun
+from aftershock.results.model.check import Check, Status, Verdict
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import UNITS_MIN, Judged, Measured
 from aftershock.results.studies.trials.claim import Parts, Registration
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import UNITS_MIN, Judged, Measured
 
 
 def decide(registration: Registration, claim_id: str, measured: Measured) -> Judged:

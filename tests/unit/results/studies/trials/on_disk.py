@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.results.checks.check import Check
 from aftershock.results.evidence.stored import JudgedRun
-from aftershock.results.studies.trials.part import STEADY_SLICE_US, Part
+from aftershock.results.model.check import Check
+from aftershock.results.studies.part import STEADY_SLICE_US, Part
 from aftershock.tests.unit.results.studies.trials.made import verdict
 
 Rows = Sequence[Mapping[str, Any]]

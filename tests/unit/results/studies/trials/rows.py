@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.results.checks.check import Check
-from aftershock.results.studies.trials.part import Part
+from aftershock.results.model.check import Check
+from aftershock.results.studies.part import Part
 from aftershock.tests.unit.results.studies.trials.made import part as made_part
 from aftershock.workloads.load.outcomes import SCHEMA
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.model.check import Check, Status
+from aftershock.results.studies.statement import UNITS_MIN, Measured, Role, Rule, Statement, Word, unknown
 from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip1224
 from aftershock.results.studies.trials.claim import (
     Claim,
@@ -19,7 +20,6 @@ from aftershock.results.studies.trials.claim import (
     tally,
     verdict,
 )
-from aftershock.results.studies.trials.statement import UNITS_MIN, Measured, Role, Rule, Statement, Word, unknown
 from aftershock.tests.unit.results.studies.trials import on_disk
 from aftershock.tests.unit.results.studies.trials.made import doubted, part
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.model.check import Check, Status
+from aftershock.results.studies.part import STEADY_SLICE_US, Part, steady_slices
 from aftershock.results.studies.trials import kip1224_commits
 from aftershock.results.studies.trials.claim import Parts
 from aftershock.results.studies.trials.kip1224 import (
@@ -19,7 +20,6 @@ from aftershock.results.studies.trials.kip1224 import (
     plots,
     survived,
 )
-from aftershock.results.studies.trials.part import STEADY_SLICE_US, Part, steady_slices
 from aftershock.tests.unit.results.studies.trials import on_disk
 from aftershock.tests.unit.results.studies.trials.made import judge, measure
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aftershock.results.studies.part import STEADY_SLICE_US, Part
 from aftershock.results.studies.trials import kip1224_commits
 from aftershock.results.studies.trials.claim import Parts
 from aftershock.results.studies.trials.kip1224 import (
@@ -17,7 +18,6 @@ from aftershock.results.studies.trials.kip1224 import (
     plots,
 )
 from aftershock.results.studies.trials.kip1224_commits import bouts
-from aftershock.results.studies.trials.part import STEADY_SLICE_US, Part
 from aftershock.tests.unit.results.studies.trials import on_disk
 from aftershock.tests.unit.results.studies.trials.made import judge, measure
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from aftershock.results.studies.part import Part
 from aftershock.results.studies.trials.kip1224 import flushed
-from aftershock.results.studies.trials.part import Part
 from aftershock.tests.unit.results.studies.trials import on_disk
 
 MS = 1_000

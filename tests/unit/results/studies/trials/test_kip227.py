@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.model.check import Check, Status
+from aftershock.results.studies.part import Part, steady_slices
 from aftershock.results.studies.trials import kip227
 from aftershock.results.studies.trials.kip227 import REGISTRATION, SIZES, bytes_per_fetch, largest, plots
-from aftershock.results.studies.trials.part import Part, steady_slices
 from aftershock.tests.unit.results.studies.trials import on_disk
 from aftershock.tests.unit.results.studies.trials.fetched import counted
 from aftershock.tests.unit.results.studies.trials.made import decide, judge

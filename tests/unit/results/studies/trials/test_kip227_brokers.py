@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aftershock.results.studies.part import STEADY_SLICE_US, Part
+from aftershock.results.studies.statement import Word
 from aftershock.results.studies.trials.claim import Parts, state_claims
 from aftershock.results.studies.trials.kip227 import FOLLOWERS, REGISTRATION, plots, threads_cpu
-from aftershock.results.studies.trials.part import STEADY_SLICE_US, Part
-from aftershock.results.studies.trials.statement import Word
 from aftershock.tests.unit.results.studies.trials import on_disk
 from aftershock.tests.unit.results.studies.trials.made import judge, measure
 from aftershock.tests.unit.results.studies.trials.rows import part_of

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.model.check import Check, Status
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import Word
 from aftershock.results.studies.trials import kip392
 from aftershock.results.studies.trials.claim import Parts, state_claims
 from aftershock.results.studies.trials.kip392 import REGISTRATION, plots
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import Word
 from aftershock.tests.unit.results.studies.trials.made import decide, doubted
 from aftershock.tests.unit.results.studies.trials.rows import SECOND_US, Row, consumed, counter, part_of
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aftershock.results.checks.check import Check
+from aftershock.results.model.check import Check
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import Word, sd_of_pilot
 from aftershock.results.studies.trials.claim import state_claims
 from aftershock.results.studies.trials.kip794 import ARMS, PREDICTED, REGISTRATION, SHIPPED, TEXT, plots
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import Word, sd_of_pilot
 from aftershock.tests.unit.results.studies.trials.made import doubted, judge
 from aftershock.tests.unit.results.studies.trials.partitioner_model import predict
 from aftershock.tests.unit.results.studies.trials.rows import Row, part_of, produced

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import Word
 from aftershock.results.studies.trials import kip848
 from aftershock.results.studies.trials.claim import requirements, state_claims
 from aftershock.results.studies.trials.kip848 import COORDINATOR, JAVA, REGISTRATION, ROLL, plots
@@ -20,8 +22,6 @@ from aftershock.results.studies.trials.kip848_changes import (
     Observed,
     observe,
 )
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import Word
 from aftershock.tests.unit.results.studies.trials.groups import (
     MOVED_S,
     NOTICED_S,

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.results.compare import comparison
+from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import Word
 from aftershock.results.studies.trials.claim import Parts, state_claims, verdict
 from aftershock.results.studies.trials.kip951 import KAFKA_40, REGISTRATION, UNDELAYED, of_moving_partition, plots
-from aftershock.results.studies.trials.part import Part
-from aftershock.results.studies.trials.statement import Word
 from aftershock.tests.unit.results.studies.trials import on_disk
 from aftershock.tests.unit.results.studies.trials.made import judge, measure, part
 from aftershock.tests.unit.results.studies.trials.rows import part_of, produced

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from aftershock.results.compare.blocks import Block
+from aftershock.results.studies.part import Part, onsets, worst_latencies
+from aftershock.results.studies.statement import Word
 from aftershock.results.studies.trials.kip951 import REGISTRATION
-from aftershock.results.studies.trials.part import Part, onsets, worst_latencies
-from aftershock.results.studies.trials.statement import Word
 from aftershock.tests.unit.results.studies.trials.made import doubted, judge, measure, part
 from aftershock.tests.unit.results.studies.trials.rows import SECOND_US, Row, part_of
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from aftershock.results.studies.part import Part
 from aftershock.results.studies.trials import kip966
 from aftershock.results.studies.trials.claim import Parts
-from aftershock.results.studies.trials.part import Part
 from aftershock.tests.unit.results.studies.test_durability import run
 from aftershock.tests.unit.results.studies.trials.made import judge
 

@@ -1,0 +1,405 @@
+"""Models of a plan's topics, workloads and timing.
+
+Parsed durations are in ms, sizes in bytes, rates per second. A model validates only its own fields; references to other
+parts of a plan are checked by ``references.py``.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+import re2
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    StrictInt,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from aftershock.faults.sections.cluster import ConfigText, Part, RackName, TopicName, text_of
+from aftershock.faults.sections.document import INTEGER_MAX
+from aftershock.faults.sections.units import Duration, Rate, Size, parse_duration_ms
+
+_MIB = 1_048_576
+MEMBERS_MAX = 64
+ARMS_MAX = 8
+_RECORDS = re.compile(r"([1-9]\d{0,6}) records?")
+
+
+def _setting(value: object) -> object:
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        raise ValueError(f"`{value}` is too large; give at most {INTEGER_MAX}")
+    if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError("a client setting must be text, a number, true or false")
+
+
+def _commit_interval(text: str) -> str:
+    text = " ".join(text.split())
+    if text != "auto" and not _RECORDS.fullmatch(text):
+        try:
+            ms = parse_duration_ms(text)
+        except ValueError:
+            raise ValueError(
+                f"commits can't be made every `{text}`: write a time like 1s, `100 records`, or auto"
+            ) from None
+        if ms < 1:
+            raise ValueError("commits need at least 1ms between them: write a longer time")
+    return text
+
+
+def _deadline(ms: int) -> int:
+    if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
+        why = "the run waits for the last record's deadline before it ends"
+        raise ValueError(f"a deadline must be between 100ms and 5m: {why}")
+    return ms
+
+
+Deadline = Annotated[Duration, AfterValidator(_deadline)]
+GroupName = TopicName
+WorkloadName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,39}$")]
+ArmName = WorkloadName
+Setting = Annotated[StrictBool | StrictInt | float | str, BeforeValidator(_setting)]
+Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(text_of)]
+
+
+class Topic(Part):
+    """A Kafka topic of a plan; the run creates the topic before the load."""
+
+    name: TopicName
+    partitions: Annotated[StrictInt, Field(ge=1, le=1000)]
+    replication: Annotated[StrictInt, Field(ge=1)]
+    config: dict[str, ConfigText] = {}  # noqa: RUF012 -- pydantic copies defaults
+
+
+class RecordSize(Part):
+    """Size of a record's value in bytes (``1000`` or ``10kB`` in a plan), or drawn between ``min`` and ``max``."""
+
+    min: Annotated[Size, Field(ge=1, le=_MIB)]
+    max: Annotated[Size, Field(ge=1, le=_MIB)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_single_value(cls, value: Any) -> Any:
+        return value if isinstance(value, dict | cls) else {"min": value, "max": value}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is more than max {self.max}: swap the two values")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _to_single_value(self, handler: SerializerFunctionWrapHandler) -> Any:
+        return self.min if self.min == self.max else handler(self)
+
+
+_PATTERN_PART = re.compile(
+    r"""\\(?P<escape>.)                               # an escaped character
+    | \[ \^? \]? (?P<set>(?:\\.|[^\]\\])*) \]        # a set of characters
+    | (?P<group>\(\?.?)                              # a group that is not a plain one
+    | (?P<repeated>[*+?}][*+?])                      # a quantifier of a quantifier
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_PATTERN_MAX = 249  # a topic's name is no longer
+_SILENT = re2.Options()
+_SILENT.log_errors = False
+
+
+def _pattern(text: str) -> str:
+    """Return a pattern of topic names; raise ValueError if it doesn't mean the same to all clients and to brokers.
+
+    Brokers use RE2, Kafka's Java client uses Java's syntax, librdkafka that of POSIX (extended).
+    """
+    if not text or len(text) > _PATTERN_MAX:
+        raise ValueError(f"a pattern has 1 to {_PATTERN_MAX} characters, got {len(text)}: shorten it, or list `topics`")
+    try:
+        re.compile(text)  # never matched, because its time to match a name of 48 characters may be a year
+    except re.error as error:
+        where = "" if error.pos is None else f" at its character {error.pos + 1}"
+        raise ValueError(f"`{text}` is not a regular expression ({error.msg}{where}): correct it") from None
+    except (RecursionError, OverflowError):
+        raise ValueError(f"`{text}` is too large a regular expression: shorten it, or list `topics`") from None
+    for part in _PATTERN_PART.finditer(text):
+        in_set = part["set"] or ""
+        is_foreign = (part["escape"] or "").isalnum() or "\\" in in_set or "[" in in_set or "&&" in in_set
+        if is_foreign or part["group"] or part["repeated"]:
+            raise ValueError(
+                f"`{part[0]}` in `{text}` doesn't mean the same to Kafka's brokers and all clients: use names, sets "
+                "like [a-z0-9], groups ( ), |, ., *, + and ?"
+            )
+    try:
+        re2.compile(text, _SILENT)
+    except re2.error as error:
+        raise ValueError(f"Kafka's brokers can't read `{text}` ({error.args[0].decode()}): correct it") from None
+    return text
+
+
+TopicPattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class TopicSection(Part):
+    """Section of a workload with one ``topic`` or several ``topics``."""
+
+    topic: TopicName | None = None
+    topics: tuple[TopicName, ...] = ()
+
+    @field_validator("topics")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"`{twice}` is listed twice: remove one of the two")
+        return names
+
+    def topic_names(self, _declared: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of the section's topics; ``declared`` are those of the plan, which a pattern may match."""
+        return self.topics if self.topic is None else (self.topic,)
+
+
+class Produce(TopicSection):
+    """Open-loop production of records at ``rate`` for each arm, with ``keys`` distinct record keys, or without keys.
+
+    The ``producers`` of an arm share the rate, and the records go to the ``topics`` in turn.
+    """
+
+    producers: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
+    rate: Rate
+    record_size: RecordSize = RecordSize(min=1000, max=1000)
+    keys: Annotated[StrictInt, Field(ge=1)] | None = None
+    acks: Acks = "all"
+    idempotence: StrictBool = True
+    rack: RackName | None = None
+    linger: Duration = 5
+    deadline: Deadline = 30_000
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.topic is None) == (not self.topics):
+            raise ValueError("give either `topic` or `topics` to produce to")
+        if self.idempotence and self.acks != "all":
+            raise ValueError(f"idempotence needs acks: all, got {self.acks}; set idempotence: false or acks: all")
+        return self
+
+
+class Commits(Part):
+    """When a consumer commits what it has processed: ``every: 1s``, ``every: 100 records``, or ``every: auto``.
+
+    With ``auto``, the client library commits, as with ``enable.auto.commit``.
+    """
+
+    every: Annotated[str, AfterValidator(_commit_interval)]
+
+    @property
+    def every_records(self) -> int | None:
+        match = _RECORDS.fullmatch(self.every)
+        return int(match[1]) if match else None
+
+    @property
+    def every_ms(self) -> int | None:
+        return None if self.every == "auto" or self.every_records else parse_duration_ms(self.every)
+
+
+Assignor = Literal["uniform", "range", "roundrobin", "sticky", "cooperative-sticky"]
+ASSIGNORS: Mapping[str, tuple[str, ...]] = {
+    "consumer": ("uniform", "range"),
+    "classic": ("range", "roundrobin", "sticky", "cooperative-sticky"),
+}
+"""Assignors of the group protocols: those of the coordinator (KIP-848), and those of the group's leader."""
+
+
+class Consume(TopicSection):
+    """Consumption by each arm in its own group ``<group>-<arm>``, or of all partitions without a group.
+
+    A group may also subscribe to a ``pattern``, a regular expression that whole names of topics match. Without a group
+    a consumer reads all partitions of all its topics.
+
+    The group of an arm has ``members`` consumers, in the ``racks`` in turn. ``static`` members keep their membership
+    over a restart (KIP-345). ``processing`` is the time that a consumer spends on each record before the record counts
+    as delivered.
+    """
+
+    pattern: TopicPattern | None = None
+    group: GroupName | None = None
+    from_: Annotated[Literal["earliest", "latest"], Field(alias="from")] = "earliest"
+    rack: RackName | None = None
+    racks: tuple[RackName, ...] = ()
+    members: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
+    protocol: Literal["consumer", "classic"] | None = None
+    assignor: Assignor | None = None
+    static: StrictBool = False
+    commit: Commits | None = None
+    processing: Annotated[Duration, Field(le=60_000)] = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if sum((self.topic is not None, bool(self.topics), self.pattern is not None)) != 1:
+            raise ValueError("give one of `topic`, `topics` and `pattern` to consume from")
+        for key in ("protocol", "assignor", "static", "commit", "pattern"):
+            if self.group is None and getattr(self, key):
+                raise ValueError(f"`{key}` is a property of a group: add `group`")
+        if self.group is None and self.members > 1:
+            raise ValueError(f"{self.members} members need a `group`, in which they share the partitions: add `group`")
+        if self.rack is not None and self.racks:
+            raise ValueError("`rack` and `racks` exclude each other: keep one of them")
+        if self.assignor is not None and self.protocol is None:
+            raise ValueError(
+                "`assignor` depends on the group protocol: add `protocol: consumer` or `protocol: classic`"
+            )
+        if self.assignor is not None and self.assignor not in (names := ASSIGNORS[self.protocol or ""]):
+            raise ValueError(f"the protocol {self.protocol} has no assignor {self.assignor}; use {' or '.join(names)}")
+        return self
+
+    def topic_names(self, declared: Iterable[str]) -> tuple[str, ...]:
+        if self.pattern is None:
+            return super().topic_names(declared)
+        pattern = re2.compile(self.pattern, _SILENT)
+        return tuple(name for name in declared if pattern.fullmatch(name))
+
+
+def group_protocol(planned: str | None, client: str, settings: Mapping[str, object]) -> str:
+    """Return the group protocol of an arm: that of ``consume.protocol``, of its settings, or its client's default."""
+    default = "consumer" if client == "reference" else "classic"
+    return str(planned or settings.get("group.protocol") or default)
+
+
+class Commit(Part):
+    """OffsetCommit load of each arm, which commits in turn to ``groups`` groups that have no members (KIP-1224).
+
+    The load is either open-loop at ``rate`` commits per second, or closed-loop with ``in_flight`` concurrent commits.
+    With ``by_coordinator`` the arm commits to all groups of one coordinator, then to all groups of the next
+    coordinator. ``topic`` is the topic of the committed offsets, by default the plan's first topic.
+    """
+
+    groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
+    rate: Rate | None = None
+    in_flight: Annotated[StrictInt, Field(ge=1, le=1_000)] | None = None
+    by_coordinator: StrictBool = False
+    topic: TopicName | None = None
+    rack: RackName | None = None
+    deadline: Deadline = 30_000
+
+    @model_validator(mode="after")
+    def _one_load_model(self) -> Self:
+        if (self.rate is None) == (self.in_flight is None):
+            raise ValueError("give either `rate` (open loop) or `in_flight` (closed loop) for commits")
+        if self.in_flight is not None and self.in_flight > self.groups:
+            raise ValueError(
+                f"in_flight {self.in_flight} exceeds groups {self.groups}, and a group has at most one commit in "
+                "flight: add groups"
+            )
+        return self
+
+
+class LeaderDiscovery(Part):
+    """Switches for a client's rules of KIP-951; a plan's word ``response`` turns all rules on, ``metadata`` all off."""
+
+    hints: StrictBool = True
+    immediate_retry: StrictBool = True
+    endpoint_merge: StrictBool = True
+    highest_version: StrictBool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in ("response", "metadata"):
+            raise ValueError(f"`{value}` is not a leader discovery mode: write response, metadata or a mapping")
+        return dict.fromkeys(cls.model_fields, value == "response")
+
+
+class Arm(Part):
+    """One variant of a client in a workload, which reports the rack ``client_rack`` to Kafka (KIP-392), or none.
+
+    The names in ``settings`` are librdkafka's for the client ``confluent``, Kafka's for ``reference`` and ``java``, and
+    those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica``,
+    ``partitioner`` and ``switch`` (of the partitioner) turn rules of the ``reference`` client on or off.
+    """
+
+    client: Literal["confluent", "reference", "java", "exec"] = "confluent"
+    command: Annotated[
+        tuple[str, ...], Field(description="command line of the program that an `exec` client runs")
+    ] = ()
+    settings: dict[str, Setting] = {}  # noqa: RUF012 -- pydantic copies defaults
+    client_rack: RackName | None = None
+    leader_discovery: LeaderDiscovery | None = None
+    fetch_session: StrictBool | None = None
+    read_replica: StrictBool | None = None
+    partitioner: Literal["sticky", "uniform", "adaptive", "availability"] | None = None
+    switch: Literal["delayed", "sharp"] | None = None
+
+    @field_validator("client_rack", mode="before")
+    @classmethod
+    def _none_is_no_rack(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+    @model_validator(mode="after")
+    def _keys_fit_the_client(self) -> Self:
+        if self.switches and self.client != "reference":
+            switch = next(iter(self.switches))
+            sentence = f"`{switch}` only applies to `client: reference`, and the arm's client is {self.client}"
+            raise ValueError(f"{sentence}: remove it")
+        if self.switch and self.partitioner == "sticky":
+            raise ValueError("`partitioner: sticky` has no `switch`, which is a rule of KIP-794: remove `switch`")
+        if bool(self.command) != (self.client == "exec"):
+            raise ValueError("`command` and `client: exec` need each other: write `command: [python3, my_client.py]`")
+        return self
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """Keys of the arm, such as ``fetch_session``, that turn rules of the reference client on or off."""
+        names = ("leader_discovery", "fetch_session", "read_replica", "partitioner", "switch")
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
+
+
+class Workload(Part):
+    """Concurrent traffic of all arms of a workload, to produce records, consume records or commit offsets."""
+
+    name: WorkloadName
+    produce: Produce | None = None
+    consume: Consume | None = None
+    commit: Commit | None = None
+    arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=ARMS_MAX)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
+
+    @model_validator(mode="after")
+    def _has_an_operation(self) -> Self:
+        if self.produce is None and self.consume is None and self.commit is None:
+            raise ValueError("a workload needs `produce`, `consume` or `commit`; add one")
+        return self
+
+    @property
+    def consumer_groups(self) -> tuple[str, ...]:
+        """Full names of the consumer groups of a workload's arms, in the order of the arms; empty without a group."""
+        group = self.consume and self.consume.group
+        return tuple(f"{group}-{arm}" for arm in self.arms) if group else ()
+
+
+class Warmup(Part):
+    """Limits of the warm-up, which ends when latency is stable; a run unstable after ``max`` is INCONCLUSIVE."""
+
+    min: Duration = 5_000
+    max: Duration = 60_000
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError("min is more than max: swap the two values")
+        return self
+
+
+class Timing(Part):
+    """Lengths of a run's phases; ``fault`` is the length of the evaluated window after a fault without ``for``."""
+
+    warmup: Warmup = Warmup()
+    steady: Duration = 10_000
+    fault: Duration = 5_000
+    recovery: Duration = 10_000

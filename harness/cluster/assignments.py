@@ -1,0 +1,165 @@
+"""Settings of each client process of a run, derived from the workloads of the timeline.
+
+Each combination of workload, arm and operation (produce, consume or commit) has its own client process, or several if
+the plan names a number of ``producers`` or ``members``. All arms of a workload send the same records, at send times
+that are evenly interleaved between the arms.
+
+An arm with the client ``java`` runs Kafka's own client in a container on the host's network, and the container
+exchanges data with the arm's worker process through standard input and output. The container of a Java client ends when
+its standard input closes, for example when its worker process is killed.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import EngineError
+from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster.target import Target
+from aftershock.harness.safety.ownership import WORKER
+from aftershock.names import consumer_names, topic_names, worker_names
+from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.logread import EndOffsets, Topic
+
+_PROGRAM = "/opt/aftershock/client"
+
+
+def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ``docker run`` command that starts Kafka's Java client in a container of ``image`` with ``labels``.
+
+    Raises EngineError if the docker command is not on the PATH.
+    """
+    if shutil.which("docker") is None:
+        raise EngineError("`client: java` needs the docker command, which is not on the PATH; install it")
+    # no log driver: the engine's log would cost a disk write per record
+    options = ("docker", "run", "--interactive", "--rm", "--network", "host", "--log-driver", "none", "--pull", "never")
+    label_options = (word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
+    return (*options, *label_options, image, _PROGRAM)
+
+
+def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
+    """Add the name of a worker as a Docker label to a ``docker run`` command, so that faults find the container."""
+    *words, image, program = command
+    return (*words, "--label", f"{WORKER}={worker}", image, program)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Settings that all client processes of a run share.
+
+    ``origin_ns`` is the start of the run's clock, by ``time.monotonic_ns()``. ``spool`` is the folder in shared memory
+    to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
+    which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
+    Java client.
+    """
+
+    run_id: str
+    origin_ns: int
+    spool: Path
+    events: Path
+    topics: Mapping[str, Topic]
+    broker_racks: Mapping[int, str]
+    begin: EndOffsets = field(default_factory=dict)
+    java: tuple[str, ...] = ()
+
+
+def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
+    producer_ids = count()
+    result: list[Assignment] = []
+    for workload in timeline.workloads:
+        arms = workload["arms"]
+        for number, name in enumerate(arms):
+            common = {"run_id": context.run_id, "origin_ns": context.origin_ns, "events": context.events}
+            common |= {"spool": context.spool, "broker_racks": context.broker_racks}
+            common |= {"workload": workload["name"], "arm": name, **arms[name]}
+            for op, assignment_type in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
+                if load := workload.get(op):
+                    settings = {
+                        key: value for key, value in load.items() if key not in ("topic", "topics", "rack", "producers")
+                    }
+                    workers = worker_names(workload["name"], name, op, load.get("producers", 1))
+                    period_us = 0.0  # a closed loop has no rate
+                    if "rate_per_s" in load:
+                        settings["rate_per_s"] = load["rate_per_s"] / len(workers)
+                        period_us = 1_000_000 / load["rate_per_s"]
+                    for place, worker in enumerate(workers):
+                        settings["number"] = place + 1
+                        settings["offset_us"] = int((place + number / len(arms)) * period_us)
+                        settings["producer_id"] = next(producer_ids)
+                        settings |= {"seed": timeline.seed + place} if op == "produce" else {}
+                        connection = _connection(load, op, worker, load["rack"], common, cluster, context)
+                        result.append(assignment_type.model_validate({**connection, **settings}))
+            if consume := workload["consume"]:
+                result += _consumers(consume, common, cluster, context)
+    return tuple(result)
+
+
+def _consumers(
+    consume: Mapping[str, Any], common: Mapping[str, Any], cluster: Target, context: RunContext
+) -> Iterator[ConsumeAssignment]:
+    names = ("protocol", "assignor", "commit", "processing_ms", "pattern")
+    settings = {name: consume[name] for name in names if name in consume}
+    begin = {topic: context.begin[topic] for topic in topic_names(consume) if topic in context.begin}
+    settings |= {"from_": consume["from"], "begin": begin}
+    settings["group"] = _group(consume["group"], common["arm"]) if consume["group"] else None
+    racks = consume.get("racks") or [consume["rack"]]
+    workers = consumer_names(common["workload"], common["arm"], consume)
+    settings["members"] = len(workers)
+    for place, worker in enumerate(workers):
+        settings["number"] = place + 1
+        settings["reserve"] = place >= consume.get("members", 1)
+        settings["instance_id"] = worker if consume.get("static") else None
+        rack = racks[place % len(racks)]
+        connection = _connection(consume, "consume", worker, rack, common, cluster, context)
+        yield ConsumeAssignment.model_validate({**connection, **settings})
+
+
+def _connection(
+    load: Mapping[str, Any],
+    op: str,
+    worker: str,
+    rack: str,
+    common: Mapping[str, Any],
+    cluster: Target,
+    context: RunContext,
+) -> dict[str, Any]:
+    topic, *more = (context.topics[name] for name in topic_names(load))
+    return {
+        **common,
+        **({"command": label_worker(context.java, worker)} if common["client"] == "java" else {}),
+        "op": op,
+        "worker": worker,
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "more_topics": [asdict(further) for further in more],
+        "rack": rack,
+        "bootstrap": cluster.bootstrap(rack),
+        "client_rack": cluster.kafka_rack(common["client_rack"]),
+        "security": cluster.security,
+    }
+
+
+def all_worker_names(timeline: Timeline) -> Iterator[str]:
+    """Yield the name of each client process of a run; Kafka sees the name as ``client.id``."""
+    for workload in timeline.workloads:
+        for arm in workload["arms"]:
+            if produce := workload.get("produce"):
+                yield from worker_names(workload["name"], arm, "produce", produce.get("producers", 1))
+            if consume := workload.get("consume"):
+                yield from consumer_names(workload["name"], arm, consume)
+            if workload.get("commit"):
+                yield from worker_names(workload["name"], arm, "commit")
+
+
+def group_names(timeline: Timeline) -> Iterator[str]:
+    for workload in timeline.workloads:
+        if group := (workload["consume"] or {}).get("group"):
+            yield from (_group(group, arm) for arm in workload["arms"])
+
+
+def _group(group: str, arm: str) -> str:
+    return f"{group}-{arm}"

@@ -1,0 +1,115 @@
+"""The tables of SLO metrics and integrity rules: a new row suffices to add a metric or a rule."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from aftershock.results.checks.doubts import NO_DOUBTS
+from aftershock.results.checks.integrity import integrity_checks
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.model.check import Status
+from aftershock.results.model.facts import Facts, Finding
+from aftershock.results.model.rules import RULES, Event, EventCount, Rule, decreases
+from aftershock.results.slo import METRICS, Count, Metric, parse
+from aftershock.results.slo.metrics import ABOVE, Reading, Selection
+from aftershock.tests.unit.results.checks.slo.stage import S, Stage, client, latencies
+
+
+def test_a_row_adds_a_metric_with_a_unit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parser, printed SLO, value, unit and sentence follow from the row."""
+
+    def value(_: Selection, reading: Reading) -> Fraction:
+        return Fraction(reading.n * 1_000_000, reading.length_us)
+
+    def sentence(selection: Selection, reading: Reading) -> str:
+        return f"{selection.about.shown(reading.value)} were sent"
+
+    monkeypatch.setitem(
+        METRICS, "produce.rate", Metric("produce", "latency", "records/s", (), value, sentence, ops=ABOVE)
+    )
+    text = "produce.rate >= 100 records/s in fault"
+    assert str(parse(text)) == text
+    stage = Stage()
+    stage.latency(latencies(1000, 5))
+    check = stage.check(text)
+    assert (check.status, check.observed, check.unit, check.why) == (
+        Status.PASS,
+        100.0,
+        "records/s",
+        "100 records/s were sent",
+    )
+    assert stage.check("produce.rate > 100 records/s in fault").status is Status.FAIL
+
+
+def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyPatch, evidence: Evidence) -> None:
+    """The check, its advice, its samples and the SLO follow from the row."""
+
+    def count(events: Sequence[Event]) -> EventCount:
+        splits = [event for event in events if event["event"] == "batch_split"]
+        return EventCount(len(splits), len(splits), tuple(event["token"] for event in splits), "a note")
+
+    rule = Rule("a batch that was split", "nothing", "send smaller batches", {"produce": "split"}, count)
+    monkeypatch.setitem(RULES, "split", replace(rule, unit="batches", if_examined=True))
+    assert parse("split == 0") == Count("split", "==", 0)
+    event = {"event": "batch_split", "arm": "patient", "workload": "orders", "op": "produce", "t_us": 1, "token": 7}
+    others = [event | {"arm": "unknown"}, event | {"op": "consume"}]
+    result = replace(evidence, events=(*evidence.events, event, *others))
+    (check,) = [check for check in integrity_checks(result, Facts(), NO_DOUBTS) if check.id == "integrity/split"]
+    assert (check.status, check.subject, check.arm) == (Status.FAIL, "arm=patient produce", "patient")
+    assert (check.why, check.next) == ("1 of 1 batches; a note", "send smaller batches")
+    assert [seq for _, seq in check.samples] == [7]
+
+
+@pytest.mark.parametrize(("brokers", "status"), [([1], Status.INCONCLUSIVE), ([], Status.FAIL)])
+def test_every_overlap_of_assignments_is_compared_with_the_faults(brokers: list[int], status: Status) -> None:
+    """Two partitions have two owners during a fault, of which nobody knows whether it was at their coordinator."""
+    consume = {"group": "g", "topic": "orders"}
+    workloads = [{"name": name, "consume": consume, "arms": {"a": {}}} for name in ("orders", "audit")]
+    owned = {"event": "assigned", "arm": "a", "partitions": [["orders", 0], ["orders", 1]]}
+    line = {"fault": "f", "targets": {"brokers": brokers}}
+    evidence = Stage(clients=[client("a"), client("a", "audit")]).evidence()
+    evidence = replace(
+        evidence,
+        timeline={
+            **evidence.timeline,
+            "workloads": workloads,
+            "steps": [{"id": "f", "kind": "pause", "takes": "nodes"}],
+        },
+        journal=(
+            line | {"state": "intended", "t_us": 20 * S},
+            line | {"state": "injected", "t_us": 20 * S},
+            line | {"state": "healed", "t_us": 30 * S},
+        ),
+        events=(owned | {"workload": "orders", "t_us": 21 * S}, owned | {"workload": "audit", "t_us": 22 * S}),
+    )
+    read = [Finding("phantom", "consume", f"{name}/a", 100, 0) for name in ("orders", "audit")]
+    facts = Facts(findings={(finding.rule, finding.side, finding.client): finding for finding in read})
+    checks = [check for check in integrity_checks(evidence, facts, NO_DOUBTS) if check.id == "integrity/co_owned"]
+    assert [check.status for check in checks] == [status, status]
+    perhaps = ": all perhaps explained by f (pause), which kept members of g-a from their coordinator"
+    assert all(check.why.startswith(f"2 of 2 assignments{perhaps if brokers else ''}") for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("took_us", "expected"),
+    [((1_000, 1_000), (2, 1, 0)), ((None, 1_000), (2, 1, 0)), ((1_000, None), (2, 1, 1)), ((None, None), (2, 1, 1))],
+)
+def test_a_lower_commit_without_its_time_of_sending_is_undecided(
+    took_us: tuple[int | None, int | None], expected: tuple[int, int, int]
+) -> None:
+    """The higher commit was sent before its acknowledgement, so only the lower one's time matters."""
+    line = {"event": "committed", "worker": "w"}
+    events = [line | {"t_us": at * S, "offsets": [["orders", 0, offset]]} for at, offset in ((1, 100), (2, 90))]
+    events = [event if took is None else event | {"took_us": took} for event, took in zip(events, took_us, strict=True)]
+    count = decreases(events)
+    assert expected == (count.examined, count.broken, count.undated)
+
+
+def test_every_rule_is_counted_and_described() -> None:
+    """A rule without a finding could not fail, and a rule without a text could not be understood."""
+    for name, rule in RULES.items():
+        assert rule.findings, name
+        assert all((rule.forbids, rule.explained_by, rule.advice)), name
+        assert {*rule.optional} <= {*rule.findings}, name
