@@ -19,7 +19,7 @@ from aftershock.results.checks.explanations.model import Explanation
 from aftershock.results.checks.findings.deliveries import deliveries, of_lanes, redelivered
 from aftershock.results.checks.findings.groups import commits, offsets, replicas
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
-from aftershock.results.checks.findings.sequences import PRINTS, in_doubt, sequences
+from aftershock.results.checks.findings.sequences import in_doubt, sequences
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
 from aftershock.results.measure import answers, cuts, gaps, latency
@@ -111,8 +111,8 @@ def measure(
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         prints = lanes.result()
-        suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
-        early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, suspects)))
+        doubted = None if prints is None else [row["print"] for row in prints]
+        early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, doubted)))
         sent = pool.submit(measure_load, read, small, gate.sent)
         recorded = stored(samples_of(read, small, gate.blocks, gate.ledger))
         samples = stored(without(recorded, small)) if left_out else recorded

@@ -23,6 +23,8 @@ selected sequences are examined row by row. Acknowledgements need no sorting, be
 leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -31,6 +33,7 @@ from aftershock.results.checks.findings.records import (
     LOG_READER,
     Fact,
     explode_facts,
+    no_record,
     place_of,
     record,
 )
@@ -68,24 +71,31 @@ VALUE_CORRUPT = "VALUE_CORRUPT"
 SECOND_US = 1_000_000
 
 
-def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
+def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: Sequence[int] | None) -> DataFrame:
     """Return findings about the order of rows; for the rules ``collision`` and ``skipped`` only the number examined.
 
-    ``doubted`` holds hashes (``PRINTS``) of the sequences to examine row by row, None to examine all sequences.
+    ``doubted`` holds hashes of the sequences to examine row by row, None to examine all sequences.
     """
     rows = _rows(read, dims, delivered)
-    exact = rows if doubted is None else rows.join(beside(doubted), "print", "left_semi")
+    if doubted is None:
+        return explode_facts(_exactly(rows, read, delivered), [*_facts(), *_breaches()])
+    suspects = beside(dims.table([(sequence,) for sequence in doubted], PRINTS))
+    # no row of an intact sequence is broken: one row per client
+    intact = rows.join(suspects, "print", "left_anti") if doubted else rows
+    counts = intact.groupBy("run", "side", "client").agg(*_counts())
+    found = explode_facts(counts.withColumns({"rule": F.lit(_ALL), "record": no_record()}), _facts())
+    if not doubted:
+        return found
+    exact = _exactly(rows.join(suspects, "print", "left_semi"), read, delivered)
+    return found.unionByName(explode_facts(exact, [*_facts(), *_breaches()]))
+
+
+def _exactly(rows: DataFrame, read: Tables, delivered: DataFrame) -> DataFrame:
     by_partition = ("run", "client", "topic", "partition")
     # the newest leader epoch of each partition, from readers that report the high watermark of each response
     own_epochs = delivered.where(F.col("own") & F.col("epoch").isNotNull())
     newest = own_epochs.groupBy(*by_partition).agg(F.max("epoch").alias("newest"))
-    counts = _examined(_flagged(_with_attempts(exact, read)).join(beside(newest), [*by_partition], "left"))
-    if doubted is not None:
-        # no row of an intact sequence is broken: one row per client
-        intact = rows.join(beside(doubted), "print", "left_anti")
-        sums = intact.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
-        counts = counts.unionByName(sums, allowMissingColumns=True)
-    return explode_facts(counts, _facts())
+    return _examined(_flagged(_with_attempts(rows, read)).join(beside(newest), [*by_partition], "left"))
 
 
 def in_doubt(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
@@ -196,24 +206,39 @@ def _counts() -> list[Column]:
     return [F.count("*").alias("n"), F.count("epoch").alias("epochs"), marks.alias("marks")]
 
 
+def _side() -> Column:
+    return F.when(F.col("side") == "read", F.lit("consume")).otherwise(F.lit("produce"))
+
+
 def _facts() -> list[Fact]:
-    client, n = F.col("client"), F.col("n")
-    side = F.when(F.col("side") == "read", F.lit("consume")).otherwise(F.lit("produce"))
+    """Return the numbers of examined rows, which also intact sequences have."""
+    side, client, n = _side(), F.col("client"), F.col("n")
     reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
-    is_all, sequential = F.col("rule") == _ALL, F.col("side") != "acks"
-    exact, of_log = F.col("point").isNotNull(), F.col("side") == "log"
-    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied", "sent_us")})
-    ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
+    is_all, of_log = F.col("rule") == _ALL, F.col("side") == "log"
+    ordered, read = F.when(is_all & (F.col("side") != "acks"), n), F.when(is_all & (F.col("side") == "read"), n)
     return [
-        Fact("order", side, client, ordered, exact & F.col("late"), at),
-        Fact("duplicate", side, client, read, F.when(exact, n - 1), at),
+        Fact("order", side, client, ordered, 0),
+        Fact("duplicate", side, client, read, 0),
         Fact("collision", "consume", reader, ordered, 0),
         Fact("skipped", side, client, read, 0),
         Fact(_BACKWARD, side, client, F.when(is_all & ~of_log, F.col("epochs")), 0),
-        Fact(_BACKWARD, side, client, F.when((F.col("rule") == _BACKWARD) & of_log, n), 0),
         Fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
-        # nothing explains leader epochs of the log that go back
-        Fact(_BACKWARD, side, client, None, F.when((F.col("rule") == _BACKWARD) & of_log, n)),
+    ]
+
+
+def _breaches() -> list[Fact]:
+    side, client, n = _side(), F.col("client"), F.col("n")
+    reader = F.when(F.col("side") == "read", client).otherwise(LOG_READER)
+    of_reader = (F.col("rule") == _ALL) & (F.col("side") == "read")
+    exact, of_log = F.col("point").isNotNull(), F.col("side") == "log"
+    late = (F.col("rule") == _ALL) & (F.col("side") != "acks") & exact & F.col("late")
+    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied", "sent_us")})
+    # nothing explains leader epochs of the log that go back
+    backward_log = F.when((F.col("rule") == _BACKWARD) & of_log, n)
+    return [
+        Fact("order", side, client, None, late, at),
+        Fact("duplicate", side, client, None, F.when(of_reader & exact, n - 1), at),
+        Fact(_BACKWARD, side, client, backward_log, backward_log),
         Fact(_BACKWARD, side, client, None, F.when((F.col("rule") == _BACKWARD) & ~of_log, n), at),
         Fact(_BEYOND, side, client, None, F.when(F.col("rule") == _BEYOND, n), at),
         Fact(_CORRUPT, "consume", reader, None, F.when(F.col("rule") == _CORRUPT, n)),

@@ -137,6 +137,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         samples.host(read.metrics, known),
         findings_of_records(read, known, delivered, blocks, book),
         findings_of_groups(read, known, delivered),
-        sequences(read, known, delivered, in_doubt(read, known, delivered)),
+        in_doubt(read, known, delivered),
+        sequences(read, known, delivered, [1]),
     ]
     assert all(frame is None or frame.columns for frame in built)
