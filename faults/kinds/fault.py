@@ -56,6 +56,15 @@ class Band:
     label: str
 
 
+class OnLink(NamedTuple):
+    """What a fault on a link does to connections and data: a row of the comparison in the fault catalogue."""
+
+    established_connections: str
+    new_connections: str
+    data_in_flight: str
+    client_sees: str
+
+
 class ExclusiveResource(NamedTuple):
     """Resource that only one fault may use at a time, such as the ``process`` (``name``) of a broker (``among``).
 
@@ -182,6 +191,13 @@ class Fault(BaseModel, ABC):
     for_rule: ClassVar[ForRule]
     allowance_ms: ClassVar[int]
     """Time that the compiler reserves beyond ``for`` for the injection and the heal of a fault of this kind."""
+    drawn: ClassVar[tuple[str, ...]] = ()
+    """Parameters with which ``explore`` draws a fault of this kind, as YAML (``search/swarm.py`` has the words in
+    capitals). Of a list, one item is drawn. Without this, they follow from the schema, if that tells all required ones.
+    """
+    drawn_with: ClassVar[str | None] = None
+    """Second fault, as YAML, that must be in force so that traffic meets a fault of this kind."""
+    on_link: ClassVar[OnLink | None] = None
 
     kind: str
     id: FaultId | None = None

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from aftershock.faults.kinds.fault import FAMILIES, Fault
+from aftershock.faults.kinds.fault import FAMILIES, Fault, OnLink
 from aftershock.faults.kinds.registry import BUILT_IN, EXTERNAL, KINDS, kind_of
 from aftershock.faults.plan.composition import STEPS_MAX, Ranged
 from aftershock.faults.plan.model import Plan
@@ -247,18 +247,8 @@ These faults on links differ in what happens to connections and data (`cut` is d
 
 | kind | established connections | new connections | data in flight | a client sees |
 |---|---|---|---|---|
-| `cut` | half-open: silent until the heal closes them | accepted, silent | lost | request timeouts |
-| `stall` | silent; continue after the heal | accepted, silent | arrives after the heal | timeouts, late responses |
-| `blackhole` | closed `timeout` after the last data | closed in the same way | lost | closed connections |
-| `reset` | closed `timeout` after data is sent | reset `timeout` after data is sent | lost | lost connections |
-| `refuse` | closed at once | refused | lost | closed connections, then refusals |
-| `flap` | closed in each `down` phase | refused in each `down` phase | lost | repeated disconnects |
-| `limit_data` | closed after `bytes` more bytes | closed after `bytes` bytes | truncated | truncated messages |
-| `slow_close` | open; a close arrives late | accepted | not affected | connections that the broker has closed |
-| `latency`, `bandwidth`, `slice` | open | accepted | late | slow responses |
-| `packet_loss`, `packet_corrupt` | open | accepted, some late | sent again by TCP | some late responses |
-| `packet_delay`, `packet_reorder`, `packet_duplicate` | open | accepted | sorted by TCP | late responses |
-
+"""
+_LINKS_CHOICE = """
 Which kind for silent connections: if connections must survive the fault, use `stall`; if they must be half-open and die
 with the heal, use `cut`. A link with `->` affects only data from the source to the target, for example requests but no
 responses; `<->` affects both directions. `refuse` and `flap` affect the connections that the source
@@ -285,7 +275,7 @@ def page() -> str:
         if not of_family:
             continue
         parts.append(f"## {family[0].upper()}{family[1:]}\n\n")
-        parts += [_LINKS_COMPARED] if family == "link" else []
+        parts += [_LINKS_COMPARED, *_links_compared(), _LINKS_CHOICE] if family == "link" else []
         for entry in of_family:
             parts.append(f"### `{entry.kind}`\n\n{entry.summary}\n\n")
             parts += [f"* `{name}`: {text}\n" for name, text in entry.parameters]
@@ -293,6 +283,16 @@ def page() -> str:
             parts.append("\n")
     parts += [_MEASURED, *measurement_tables()]
     return "".join(parts).rstrip() + "\n"
+
+
+def _links_compared() -> Iterator[str]:
+    """Yield a row for all kinds with equal effects on a link."""
+    kinds: dict[OnLink, list[str]] = {}
+    for kind, fault in BUILT_IN.items():
+        if fault.on_link:
+            kinds.setdefault(fault.on_link, []).append(f"`{kind}`")
+    for effect, names in kinds.items():
+        yield f"| {' | '.join([', '.join(names), *effect])} |\n"
 
 
 def plan_schema() -> dict[str, Any]:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -53,10 +52,27 @@ _HEAL_MS_MAX = 15_000  # with a slower heal the phase of the next fault can't be
 _LATER_PHASES: tuple[Phase, ...] = ("overlapping", "recovering")
 
 Template = Mapping[str, Any]
-"""Fields of a fault in ``words.yaml``; tokens in capitals and lists of alternatives are filled in at each draw.
+"""Fields of a fault, from ``Fault.drawn``; tokens in capitals and lists of alternatives are filled in at each draw.
 
-All tokens of a template refer to one client: its topic, and the rack where it runs, so the fault can affect it.
+All tokens of a template refer to one client: its topic, the rack where it runs, and its operation (OP), so the fault
+can affect it. PARTITION is one of the topic, OTHER another rack, GROUP any group.
 """
+_TARGETS: Mapping[str, Sequence[str]] = {
+    "BROKER": (
+        "leader of TOPIC/PARTITION",
+        "controller",
+        "replica of TOPIC/PARTITION in rack RACK",
+        "coordinator of GROUP",
+        "any broker except controller",
+    ),
+    "CLIENT_LINK": (
+        "client(RACK) -> broker",
+        "client(RACK) <-> broker",
+        "client(RACK) -> broker(leader of TOPIC/PARTITION)",
+    ),
+    "LEADER_LINK": ("client(RACK) -> broker(leader of TOPIC/0)",),
+    "NODE_LINK": ("replication(RACK) -> broker", "rack(RACK) <-> rack(OTHER)"),
+}
 
 _TOKEN = re.compile(r"TOPIC|PARTITION|RACK|OTHER|GROUP|CLIENT|OP")
 _BY_VALUE_TYPE = {
@@ -97,22 +113,19 @@ def _healed_at_ms(fault: Fault, timing: Timing) -> int:
 
 
 @cache
-def _templates_document() -> Mapping[str, Any]:
-    return dict(load(Path(__file__).with_name("words.yaml")).data)
-
-
-@cache
 def fault_templates() -> tuple[Template, ...]:
     """Return the fault templates, one for each fault kind and type of target, in the order of the catalogue."""
-    document = _templates_document()
-    targets: Mapping[str, list[str]] = document["targets"]
     templates: list[Template] = []
     for kind, fault in KINDS.items():
-        for fields in document["kinds"].get(kind) or _template_from_schema(fault):
-            names = [name for name, value in fields.items() if isinstance(value, str) and value in targets]
-            variants = [{names[0]: text} for text in targets[fields[names[0]]]] if names else [{}]
+        for fields in [*map(_parsed, fault.drawn)] or _template_from_schema(fault):
+            names = [name for name, value in fields.items() if isinstance(value, str) and value in _TARGETS]
+            variants = [{names[0]: text} for text in _TARGETS[fields[names[0]]]] if names else [{}]
             templates += [{"kind": kind, **fields, **variant} for variant in variants]
     return tuple(templates)
+
+
+def _parsed(template: str) -> dict[str, Any]:
+    return dict(load(template).data)
 
 
 def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
@@ -127,8 +140,8 @@ def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
 
 def companion_of(kind: str) -> Template | None:
     """Return a template of the second fault that a fault of this kind needs, so that traffic meets the fault."""
-    template: Template | None = _templates_document()["company"].get(kind)
-    return template
+    template = KINDS[kind].drawn_with
+    return _parsed(template) if template else None
 
 
 def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:

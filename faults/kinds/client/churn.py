@@ -82,6 +82,7 @@ class Churn(MemberFault):
     remedy = "All members are started, and the group's coordinator lists them again."
     allowance_ms = 10_000
 
+    drawn = ("{client: CLIENT, every: [1s, 2s], for: 8s}",)
     kind: Literal["churn"] = "churn"
     every: Annotated[Duration, Field(ge=500, le=600_000, description="time from one change to the next")] = 3_000
     changes: Annotated[tuple[Change, ...], Field(min_length=1, description="how members may go, `leave` or `kill`")] = (

@@ -65,6 +65,7 @@ class CloseSession(Fault):
     allowance_ms = 500
     apis = ("Fetch",)
 
+    drawn = ("{client: CLIENT}",)
     kind: Literal["close_session"] = "close_session"
     client: ClientText | None = Field(
         default=None,

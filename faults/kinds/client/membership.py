@@ -205,6 +205,7 @@ class Evict(MemberFault):
     remedy = "The members poll, and the group's coordinator lists them again."
     allowance_ms = 8_000  # a member learns with its next poll that it has lost its partitions, and joins again
 
+    drawn = ("{client: CLIENT, for: 9s}",)
     kind: Literal["evict"] = "evict"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:

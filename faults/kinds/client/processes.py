@@ -70,6 +70,7 @@ class KillClient(ClientFault):
     remedy = "The clients are started and on schedule. Consumers have their partitions again."
     allowance_ms = 8_000  # Python, librdkafka or a JVM start in 1-4 s on a small machine
 
+    drawn = ("{client: CLIENT, op: OP}",)
     kind: Literal["kill_client"] = "kill_client"
 
     def impact(self) -> Impact:
@@ -105,6 +106,7 @@ class PauseClient(ClientFault):
     remedy = "The clients are resumed, write heartbeats, and have sent their backlog."
     allowance_ms = 3_000  # the backlog is sent at once
 
+    drawn = ("{client: CLIENT, op: OP}",)
     kind: Literal["pause_client"] = "pause_client"
 
     def impact(self) -> Impact:
@@ -136,6 +138,7 @@ class Zombie(ClientFault):
     remedy = "The consumers are resumed and are members of their group again."
     allowance_ms = 8_000  # it learns that it was expelled with its next heartbeat, and joins again
 
+    drawn = ("{client: CLIENT, for: 10s}",)
     kind: Literal["zombie"] = "zombie"
     op: Op | None = "consume"
 
@@ -197,6 +200,7 @@ class DisconnectClient(ClientFault):
 
     closes_connections = True
 
+    drawn = ("{client: CLIENT, op: OP}",)
     kind: Literal["disconnect_client"] = "disconnect_client"
 
     def impact(self) -> Impact:

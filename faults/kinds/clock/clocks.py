@@ -143,6 +143,7 @@ class ClockBump(ClockFault):
 
     band = Band("#1b9e77", "clock bump")
 
+    drawn = ('{broker: BROKER, by: [5s, 1h, "-1h"]}',)
     kind: Literal["clock_bump"] = "clock_bump"
     by: Annotated[Shift, Field(description="how far the clock is ahead")]
 
@@ -162,6 +163,7 @@ class ClockSkew(ClockFault):
 
     band = Band("#66a61e", "clock skew")
 
+    drawn = ("{broker: BROKER, rate: [0.5, 1.5]}",)
     kind: Literal["clock_skew"] = "clock_skew"
     rate: Annotated[float, Field(ge=0.1, le=100, description="seconds of the broker's clock in a second")]
 
@@ -181,6 +183,7 @@ class ClockStrobe(ClockFault):
 
     band = Band("#a6761d", "clock strobe")
 
+    drawn = ("{broker: BROKER, by: 5s}",)
     kind: Literal["clock_strobe"] = "clock_strobe"
     by: Annotated[Duration, Field(ge=200, description="how far the clock is ahead and behind in turn")]
     every: Annotated[Duration, Field(ge=20, le=60_000, description="time between two jumps")] = 100

@@ -122,6 +122,7 @@ class SlowDisk(DefectsFault):
     remedy = "The disk is as fast as before."
     allowance_ms = 2_000
 
+    drawn = ("{broker: BROKER, delay: [50ms, 500ms]}",)
     kind: Literal["slow_disk"] = "slow_disk"
     delay: Annotated[Duration, Field(ge=10, le=10_000, description="how much longer each operation takes")]
     jitter: Annotated[Duration, Field(description="largest random difference from `delay`")] = 0
@@ -158,6 +159,7 @@ class DiskErrors(DefectsFault):
     permanent_effect = "Records that the kernel could not write, and that no other replica has, are gone."
     allowance_ms = 15_000  # a node that halted is back in service 5-10 s after its start
 
+    drawn = ("{broker: BROKER}",)
     kind: Literal["disk_errors"] = "disk_errors"
     share: Annotated[Percent, Field(description="share of the operations that fail, at random")] = 1.0
     operations: Annotated[

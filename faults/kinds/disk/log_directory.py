@@ -131,6 +131,7 @@ class DiskFull(LogDirFault):
     remedy = "The disk space is freed and the broker restarted. The broker is in the ISR of all its partitions."
     dir_injection = DiskFullInjection
 
+    drawn = ("{broker: BROKER, disk: [1, 2], for: 8s}",)
     kind: Literal["disk_full"] = "disk_full"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
@@ -161,4 +162,5 @@ class LogDirOffline(LogDirFault):
     remedy = "The permissions are restored and the broker restarted. The broker is in the ISR of all its partitions."
     dir_injection = LogDirOfflineInjection
 
+    drawn = ("{broker: BROKER, disk: [1, 2], for: 8s}",)
     kind: Literal["log_dir_offline"] = "log_dir_offline"

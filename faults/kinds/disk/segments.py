@@ -101,6 +101,7 @@ class CorruptSegment(SegmentFault):
     permanent_effect = "Damage to records that the broker had flushed stays."
     action = "corrupt"
 
+    drawn = ("{broker: leader of TOPIC/0, topic: TOPIC, file: [segment, index]}",)
     kind: Literal["corrupt_segment"] = "corrupt_segment"
 
 
@@ -111,4 +112,5 @@ class TruncateSegment(SegmentFault):
     permanent_effect = "Records that the broker had flushed, and that no other replica has, are gone."
     action = "truncate"
 
+    drawn = ("{broker: leader of TOPIC/0, topic: TOPIC, file: [segment, index]}",)
     kind: Literal["truncate_segment"] = "truncate_segment"

@@ -135,6 +135,10 @@ class Config(Fault):
     for_rule = "needed"
     allowance_ms = 2_000  # a change takes 0.1 s, and 0.1 s to be read back
 
+    drawn = (
+        '{topic: TOPIC, set: [{max.message.bytes: "100"}, {min.insync.replicas: "3"}]}',
+        '{broker: BROKER, set: {message.max.bytes: "100"}}',
+    )
     kind: Literal["config"] = "config"
     broker: RoleText | None = None
     topic: str | None = None

@@ -73,6 +73,7 @@ class MoveCoordinator(Fault):
     allowance_ms = 2_000
     apis = ("FindCoordinator", "AlterPartitionReassignments", "ListPartitionReassignments", "ElectLeaders")
 
+    drawn = ("{group: GROUP}",)
     kind: Literal["move_coordinator"] = "move_coordinator"
     group: GroupName
 

@@ -45,6 +45,7 @@ class Elect(TopicFault):
     allowance_ms = 1_000
     apis = ("ElectLeaders",)
 
+    drawn = ("{topic: TOPIC}",)
     kind: Literal["elect"] = "elect"
     election: Election = "preferred"
 

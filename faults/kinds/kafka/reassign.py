@@ -271,6 +271,12 @@ class Reassign(Fault):
     allowance_ms = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
     apis = ("AlterPartitionReassignments", "ListPartitionReassignments", "ElectLeaders")
 
+    drawn = (
+        "{topic: TOPIC, rotate: [1, 2]}",
+        "{topic: TOPIC, rotate: 1, for: 4s}",
+        "{topic: TOPIC, swap: [{from: 1, to: 2}, {from: 2, to: 3}, {from: 1, to: 3}]}",
+        "{topic: TOPIC, replication: 2}",
+    )
     kind: Literal["reassign"] = "reassign"
     topic: str | None = Field(
         default=None, description="the topic to reassign; only `replace` may omit it, and then moves all topics"

@@ -85,6 +85,7 @@ class AddPartitions(TopicFault):
     allowance_ms = 1_000
     apis = ("CreatePartitions",)
 
+    drawn = ("{topic: TOPIC, to: [8, 12]}",)
     kind: Literal["add_partitions"] = "add_partitions"
     to: Annotated[StrictInt, Field(ge=2, le=10_000, description="the topic's new number of partitions")]
 
@@ -147,6 +148,7 @@ class DeleteRecords(TopicFault):
     allowance_ms = 1_000
     apis = ("ListOffsets", "DeleteRecords")
 
+    drawn = ("{topic: TOPIC, share: [0.5, 1]}",)
     kind: Literal["delete_records"] = "delete_records"
     share: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="share of the records of each partition to delete, oldest records first"
@@ -228,6 +230,7 @@ class RecreateTopic(TopicFault):
     allowance_ms = 2_000  # 0.3 s for six partitions
     apis = ("DescribeConfigs", "CreateTopics", "DeleteTopics")
 
+    drawn = ("{topic: TOPIC}",)
     kind: Literal["recreate_topic"] = "recreate_topic"
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:

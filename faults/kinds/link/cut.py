@@ -37,6 +37,7 @@ from aftershock.faults.kinds.fault import (
     Impact,
     Injection,
     InjectionContext,
+    OnLink,
     PlanContext,
 )
 from aftershock.faults.kinds.link.base import ToxicInjection, link_roles, link_targets, role_at_end, toxic_on
@@ -180,6 +181,13 @@ class Cut(Fault):
     for_rule = "needed"
     allowance_ms = 2_000  # toxics go on and off in 30 ms; connections are made anew within 0.6 s
 
+    drawn = (
+        "{link: CLIENT_LINK}",
+        "{link: NODE_LINK}",
+        "{rack: RACK, ways: [both, in, out]}",
+        "{shape: [minority, ring]}",
+    )
+    on_link = OnLink("half-open: silent until the heal closes them", "accepted, silent", "lost", "request timeouts")
     kind: Literal["cut"] = "cut"
     link: LinkText | None = None
     rack: str | None = Field(default=None, description="the rack that is cut off from all other racks")

@@ -27,7 +27,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Fault, Impact, Injection, InjectionContext, PlanContext, Report
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    Fault,
+    Impact,
+    Injection,
+    InjectionContext,
+    OnLink,
+    PlanContext,
+    Report,
+)
 from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, link_roles, link_targets, toxic_on
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.sections.document import Problem
@@ -137,6 +147,12 @@ class Latency(DelayFault, LinkFault):
     band = Band("#ff7f0e", "latency")
     allowance_ms = 500
 
+    drawn = (
+        "{link: CLIENT_LINK, delay: [20ms, 100ms, 400ms]}",
+        "{link: CLIENT_LINK, delay: 50ms, jitter: 40ms}",
+        "{link: NODE_LINK, delay: [20ms, 100ms, 400ms]}",
+    )
+    on_link = OnLink("open", "accepted", "late", "slow responses")
     kind: Literal["latency"] = "latency"
 
     async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:
@@ -151,6 +167,7 @@ class SlowRack(DelayFault):
     band = Band("#ffbb78", "slow_rack")
     allowance_ms = 1_000
 
+    drawn = ("{rack: RACK, delay: [20ms, 100ms], ways: [both, in, out]}",)
     kind: Literal["slow_rack"] = "slow_rack"
     rack: str
     ways: Annotated[Ways, Field(description="direction of the delayed traffic, as seen from the rack")] = "both"

@@ -96,6 +96,7 @@ class Misroute(LinkFault):
     exclusive_resources = (ExclusiveResource("upstream", "links"),)
     allowance_ms = 2_000
 
+    drawn = ('{link: LEADER_LINK, with: "any broker except leader of TOPIC/0"}',)
     kind: Literal["misroute"] = "misroute"
     with_: Annotated[RoleText, Field(alias="with", description="the broker whose link is swapped with `link`")]
 

@@ -22,6 +22,7 @@ from aftershock.faults.kinds.fault import (
     Impact,
     Injection,
     InjectionContext,
+    OnLink,
     Report,
     report_each_second,
 )
@@ -135,6 +136,8 @@ class PacketLoss(PacketFault):
     band = Band("#17becf", "packet loss")
     counter = "RetransSegs"
 
+    drawn = ("{link: CLIENT_LINK, share: [1%, 5%]}", "{link: NODE_LINK, share: [1%, 5%]}")
+    on_link = OnLink("open", "accepted, some late", "sent again by TCP", "some late responses")
     kind: Literal["packet_loss"] = "packet_loss"
     share: Annotated[Percent, Field(description="share of the packets that is lost, at random")]
 
@@ -157,6 +160,8 @@ class PacketDelay(PacketFault):
     counter = None
     injection = PacketDelayInjection
 
+    drawn = ("{link: CLIENT_LINK, delay: [20ms, 100ms]}",)
+    on_link = OnLink("open", "accepted", "sorted by TCP", "late responses")
     kind: Literal["packet_delay"] = "packet_delay"
     delay: Annotated[Duration, Field(ge=5, le=10_000, description="how much later each packet arrives")]
     jitter: Annotated[Duration, Field(description="largest random difference from `delay`, at most half of it")] = 0
@@ -178,6 +183,8 @@ class PacketReorder(PacketFault):
     band = Band("#c49c94", "packet reorder")
     counter = "TCPOFOQueue"
 
+    drawn = ("{link: CLIENT_LINK, share: [1%, 10%]}",)
+    on_link = OnLink("open", "accepted", "sorted by TCP", "late responses")
     kind: Literal["packet_reorder"] = "packet_reorder"
     share: Annotated[Percent, Field(le=0.5, description="share of the packets that arrive late, at random")]
     delay: Annotated[Duration, Field(ge=5, le=1_000, description="how much later these packets arrive")] = 10
@@ -192,6 +199,8 @@ class PacketDuplicate(PacketFault):
     band = Band("#dbdb8d", "packet duplicate")
     counter = "TCPDSACKRecv"
 
+    drawn = ("{link: CLIENT_LINK, share: [1%, 10%]}",)
+    on_link = OnLink("open", "accepted", "sorted by TCP", "late responses")
     kind: Literal["packet_duplicate"] = "packet_duplicate"
     share: Annotated[Percent, Field(description="share of the packets that arrive twice, at random")]
 
@@ -205,6 +214,8 @@ class PacketCorrupt(PacketFault):
     band = Band("#f7b6d2", "packet corrupt")
     counter = "InCsumErrors"
 
+    drawn = ("{link: CLIENT_LINK, share: [1%, 5%]}",)
+    on_link = OnLink("open", "accepted, some late", "sent again by TCP", "some late responses")
     kind: Literal["packet_corrupt"] = "packet_corrupt"
     share: Annotated[Percent, Field(le=0.5, description="share of the packets that are corrupted, at random")]
 

@@ -21,6 +21,7 @@ from aftershock.faults.kinds.fault import (
     Impact,
     Injection,
     InjectionContext,
+    OnLink,
     PlanContext,
     Report,
 )
@@ -92,6 +93,8 @@ class Refuse(ProxyFault):
     proof = "Links that answered before refuse connections. Toxiproxy lists the proxies as disabled (read each second)."
     drops_traffic = True
 
+    drawn = ("{link: CLIENT_LINK}",)
+    on_link = OnLink("closed at once", "refused", "lost", "closed connections, then refusals")
     kind: Literal["refuse"] = "refuse"
 
     def impact(self) -> Impact:
@@ -144,6 +147,8 @@ class Flap(ProxyFault):
     proof = "Links that answered before refuse connections in each `down` phase and answer in each `up` phase."
     injection = FlapInjection
 
+    drawn = ("{link: CLIENT_LINK, down: [300ms, 1s], up: [300ms, 1s], jitter: [0s, 100ms]}",)
+    on_link = OnLink("closed in each `down` phase", "refused in each `down` phase", "lost", "repeated disconnects")
     kind: Literal["flap"] = "flap"
     down: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of phases that refuse connections")]
     up: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of phases that accept connections")]

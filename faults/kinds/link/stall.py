@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from typing import Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Impact, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import (
+    Band,
+    Draws,
+    ExclusiveResource,
+    Impact,
+    Injection,
+    InjectionContext,
+    OnLink,
+    Report,
+)
 from aftershock.faults.kinds.link.base import LinkFault, ToxicInjection, link_targets, toxic_on
 from aftershock.faults.kinds.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
@@ -79,6 +88,10 @@ class Stall(LinkFault):
     exclusive_resources = (ExclusiveResource("rate", "links"), ExclusiveResource("traffic", "links", by_plan=False))
     allowance_ms = 2_000
 
+    drawn = ("{link: CLIENT_LINK}", "{link: NODE_LINK}")
+    on_link = OnLink(
+        "silent; continue after the heal", "accepted, silent", "arrives after the heal", "timeouts, late responses"
+    )
     kind: Literal["stall"] = "stall"
 
     def impact(self) -> Impact:

@@ -124,6 +124,7 @@ class Swizzle(Fault):
     for_rule = "needed"
     allowance_ms = 3_000  # as for a cut
 
+    drawn = ("{period: 1s, for: 8s}",)
     kind: Literal["swizzle"] = "swizzle"
     among: Annotated[tuple[str, ...], Field(description="racks that are cut off in turn; by default all racks")] = ()
     period: Annotated[

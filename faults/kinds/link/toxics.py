@@ -39,6 +39,7 @@ from aftershock.faults.kinds.fault import (
     Impact,
     Injection,
     InjectionContext,
+    OnLink,
     PlanContext,
 )
 from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, link_targets, toxic_on
@@ -180,6 +181,8 @@ class Blackhole(ToxicFault):
     toxic = "timeout"
     injection = ClosedConnectionInjection
 
+    drawn = ("{link: CLIENT_LINK, timeout: [500ms, 2s]}",)
+    on_link = OnLink("closed `timeout` after the last data", "closed in the same way", "lost", "closed connections")
     kind: Literal["blackhole"] = "blackhole"
     timeout: Annotated[
         Duration, Field(ge=100, le=60_000, description="time from a connection's last data to its close")
@@ -211,6 +214,10 @@ class Reset(ToxicFault):
     toxic = "reset_peer"
     injection = ClosedConnectionInjection
 
+    drawn = ("{link: CLIENT_LINK, timeout: [0s, 200ms]}", "{link: NODE_LINK, timeout: 200ms}")
+    on_link = OnLink(
+        "closed `timeout` after data is sent", "reset `timeout` after data is sent", "lost", "lost connections"
+    )
     kind: Literal["reset"] = "reset"
     timeout: Annotated[
         Duration, Field(le=60_000, description="time from data sent on a connection to the reset of the connection")
@@ -265,6 +272,8 @@ class SlowClose(ToxicFault):
     toxic = "slow_close"
     injection = SlowCloseInjection
 
+    drawn = ("{link: CLIENT_LINK, delay: [100ms, 400ms]}",)
+    on_link = OnLink("open; a close arrives late", "accepted", "not affected", "connections that the broker has closed")
     kind: Literal["slow_close"] = "slow_close"
     delay: Annotated[
         Duration, Field(ge=50, le=60_000, description="delay before a close is passed on, in each direction")
@@ -329,6 +338,8 @@ class Bandwidth(ToxicFault):
     toxic = "bandwidth"
     injection = BandwidthInjection
 
+    drawn = ("{link: CLIENT_LINK, rate: [2kB/s, 20kB/s]}", "{link: NODE_LINK, rate: [20kB/s, 200kB/s]}")
+    on_link = OnLink("open", "accepted", "late", "slow responses")
     kind: Literal["bandwidth"] = "bandwidth"
     rate: Annotated[
         ByteRate,
@@ -385,6 +396,8 @@ class Slice(ToxicFault):
     toxic = "slicer"
     injection = SliceInjection
 
+    drawn = ("{link: CLIENT_LINK, average_size: 64B, delay: [1ms, 10ms]}",)
+    on_link = OnLink("open", "accepted", "late", "slow responses")
     kind: Literal["slice"] = "slice"
     average_size: Annotated[
         Size,
@@ -434,6 +447,8 @@ class LimitData(ToxicFault):
     toxic = "limit_data"
     injection = LimitDataInjection
 
+    drawn = ("{link: CLIENT_LINK, bytes: [2kB, 20kB]}",)
+    on_link = OnLink("closed after `bytes` more bytes", "closed after `bytes` bytes", "truncated", "truncated messages")
     kind: Literal["limit_data"] = "limit_data"
     bytes_: Annotated[
         Size,

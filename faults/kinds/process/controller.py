@@ -130,6 +130,7 @@ class KillController(ControllerFault):
     for_rule = "needed"
     allowance_ms = 10_000  # a node is back in service 3-7 s after `docker start`
 
+    drawn = ("{}",)
     kind: Literal["kill_controller"] = "kill_controller"
 
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
@@ -168,6 +169,7 @@ class MoveController(ControllerFault):
     for_rule = "refused"
     allowance_ms = 12_000  # an election takes 1-4 s, a restart 3-7 s
 
+    drawn = ("{by: [restart, pause, kill]}",)
     kind: Literal["move_controller"] = "move_controller"
     by: Annotated[By, Field(description="how the active controller is made to lose its role")] = "restart"
 

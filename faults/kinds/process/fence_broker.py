@@ -90,6 +90,7 @@ class FenceBroker(Fault):
     for_rule = "needed"
     allowance_ms = 6_000  # it is unfenced 1-3 s after the cut is healed
 
+    drawn = ("{}",)
     kind: Literal["fence_broker"] = "fence_broker"
     broker: RoleText | None = Field(
         default=None, description="the broker to fence; by default the first broker that can be fenced"

@@ -106,6 +106,7 @@ class Kill(NodeFault):
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
     closes_connections = True
 
+    drawn = ("{broker: BROKER, host: [gone, stays]}",)
     kind: Literal["kill"] = "kill"
     host: Annotated[
         Literal["gone", "stays", "silent"],
@@ -188,6 +189,7 @@ class CrashLoop(NodeFault):
     closes_connections = True
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
 
+    drawn = ("{broker: BROKER, every: 2s, for: 14s}",)
     kind: Literal["crash_loop"] = "crash_loop"
     every: Annotated[
         Duration, Field(ge=1_000, le=600_000, description="minimum time between two kills of the node")
@@ -241,6 +243,7 @@ class LoseRack(Fault):
     for_rule = "needed"
     allowance_ms = 15_000  # several nodes boot at once on one host: 5-12 s until they are in service
 
+    drawn = ("{rack: RACK}",)
     kind: Literal["lose_rack"] = "lose_rack"
     rack: Annotated[str, Field(description="the rack whose nodes are killed")]
 

@@ -116,6 +116,7 @@ class CpuQuota(LimitFault):
     allowance_ms = 4_000
     limit_injection = CpuQuotaInjection
 
+    drawn = ("{broker: BROKER, cpus: [0.05, 0.2]}",)
     kind: Literal["cpu_quota"] = "cpu_quota"
     cpus: Annotated[
         float,
@@ -162,6 +163,7 @@ class MemoryLimit(LimitFault):
     allowance_ms = 8_000  # a killed node is back 3-7 s after its start
     limit_injection = MemoryLimitInjection
 
+    drawn = ("{broker: BROKER, memory: 190MiB}",)
     kind: Literal["memory_limit"] = "memory_limit"
     memory: Annotated[Size, Field(ge=16 * 1_048_576)]
 

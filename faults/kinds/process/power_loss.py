@@ -91,6 +91,7 @@ class PowerLoss(Fault):
     for_rule = "needed"
     allowance_ms = 15_000  # the cut takes up to a second, and a node is back in service 5-10 s after its start
 
+    drawn = ("{broker: BROKER}", "{rack: RACK}")
     kind: Literal["power_loss"] = "power_loss"
     broker: RoleText | None = None
     rack: str | None = Field(default=None, description="the rack whose nodes lose power")

@@ -176,6 +176,7 @@ class RollingRestart(RollingFault):
     for_rule = "refused"
     allowance_ms = 60_000  # for each broker a stop of 1-3 s, and 3-7 s until it is in service
 
+    drawn = ("{}",)
     kind: Literal["rolling_restart"] = "rolling_restart"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:

@@ -52,6 +52,7 @@ class Stop(NodeFault):
     injection = StopInjection
     closes_connections = True
 
+    drawn = ("{broker: BROKER}",)
     kind: Literal["stop"] = "stop"
 
     def impact(self) -> Impact:
@@ -90,6 +91,7 @@ class Restart(NodeFault):
     injection = RestartInjection
     closes_connections = True
 
+    drawn = ("{broker: BROKER}",)
     kind: Literal["restart"] = "restart"
 
     def impact(self) -> Impact:
@@ -126,6 +128,7 @@ class Pause(NodeFault):
     allowance_ms = 4_000  # a resumed broker must first learn that it was fenced
     injection = PauseInjection
 
+    drawn = ("{broker: BROKER}",)
     kind: Literal["pause"] = "pause"
 
     def impact(self) -> Impact:

@@ -89,6 +89,11 @@ class DelayRequest(DelayingFault):
 
     band = Band("#fdae6b", "delay request")
 
+    drawn = (
+        "{api: Produce, delay: [50ms, 300ms]}",
+        "{api: Fetch, delay: [50ms, 300ms]}",
+        "{api: OffsetCommit, delay: 100ms}",
+    )
     kind: Literal["delay_request"] = "delay_request"
 
 
@@ -97,6 +102,12 @@ class DelayResponse(DelayingFault):
 
     band = Band("#fd8d3c", "delay response")
 
+    drawn = (
+        "{api: Produce, delay: [50ms, 300ms]}",
+        "{api: Produce, delay: 100ms, serial: true}",
+        "{api: Fetch, delay: [50ms, 300ms]}",
+        "{api: OffsetCommit, delay: 100ms}",
+    )
     kind: Literal["delay_response"] = "delay_response"
     serial: Annotated[
         StrictBool,
@@ -112,6 +123,11 @@ class DropRequest(LosingFault):
 
     band = Band("#9e9ac8", "drop request")
 
+    drawn = (
+        "{api: Produce, probability: [0.1, 0.5]}",
+        "{api: Fetch, probability: 0.2}",
+        "{api: OffsetCommit, probability: 0.2}",
+    )
     kind: Literal["drop_request"] = "drop_request"
 
 
@@ -120,6 +136,11 @@ class DropResponse(LosingFault):
 
     band = Band("#756bb1", "drop response")
 
+    drawn = (
+        "{api: Produce, probability: [0.1, 0.5], connection: [closed, silent]}",
+        "{api: Fetch, probability: 0.2}",
+        "{api: OffsetCommit, probability: 0.2}",
+    )
     kind: Literal["drop_response"] = "drop_response"
 
 
@@ -130,6 +151,7 @@ class DuplicateRequest(TamperFault):
     proof = "The wire proxy counts duplicated requests (read each second), and a probe is one of them."
     remedy = "The rule is removed."
 
+    drawn = ("{api: Produce, probability: [0.1, 0.5]}",)
     kind: Literal["duplicate_request"] = "duplicate_request"
     api: Api
 
@@ -145,6 +167,10 @@ class CloseMidFrame(TamperFault):
     proof = "The connection of a probe is closed. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is answered."
 
+    drawn = (
+        "{api: Produce, message: [request, response], probability: [0.1, 0.5]}",
+        "{api: Fetch, probability: [0.1, 0.5]}",
+    )
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
     message: Annotated[

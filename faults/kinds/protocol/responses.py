@@ -77,6 +77,11 @@ class AnswerError(ErrorFault):
     proof = "A probe is answered with the error. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is answered without the error."
 
+    drawn = (
+        "{api: Produce, error: [NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT], probability: [0.1,0.5]}",  # noqa: E501
+        "{api: Fetch, error: [NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE, FENCED_LEADER_EPOCH], probability: [0.1,0.5]}",  # noqa: E501
+        "{api: OffsetCommit, error: [NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS], probability: [0.1, 0.5]}",
+    )
     kind: Literal["answer_error"] = "answer_error"
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
@@ -115,6 +120,7 @@ class CapVersions(TamperFault):
     proof = "A probe is offered no API version above `versions`. The wire proxy counts altered responses (each second)."
     remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
+    drawn = ("{versions: {Produce: 9}}", "{versions: {Fetch: 12}}")
     kind: Literal["cap_versions"] = "cap_versions"
     versions: Annotated[
         dict[Api, Cap],
@@ -156,6 +162,12 @@ class FalsifyHints(HintFault):
     proof = "The wire proxy counts the responses in which it changed a hint (read each second)."
     remedy = "The rule is removed."
 
+    drawn = (
+        "{api: Produce, hints: [[current_leader],[current_leader,node_endpoints]], broker: any broker except controller, for: 8s}",  # noqa: E501
+        '{api: Fetch, hints: [[current_leader], [node_endpoints]], broker: "any broker except controller", for: 8s}',
+        "{api: Fetch, hints: [[session_id]], for: 8s}",
+    )
+    drawn_with = "{kind: reassign, topic: TOPIC, rotate: 1}"
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
 
@@ -190,6 +202,11 @@ class StripHints(HintFault):
     proof = "The wire proxy counts the responses from which it removed a hint (read each second)."
     remedy = "The rule is removed."
 
+    drawn = (
+        "{api: Produce, hints: [[current_leader, node_endpoints]], for: 8s}",
+        "{api: Fetch, hints: [[current_leader], [session_id], [current_leader, node_endpoints, session_id]], for: 8s}",
+    )
+    drawn_with = "{kind: reassign, topic: TOPIC, rotate: 1}"
     kind: Literal["strip_hints"] = "strip_hints"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
