@@ -133,6 +133,18 @@ class KafkaNode:
         return "silent"
 
     def restart(self) -> None:
+        """Start the node's process again, and its host; raise ClusterError if the node's block device is gone.
+
+        The kernel gives the number of a loop device to the next program that asks for one. The container
+        ``<node>-device`` holds the device open, so as long as it runs, the device is the node's own.
+        """
+        with docker_errors(ClusterError, f"find the block device of the node {self._name}"):
+            holders = self.container.client.containers.list(all=True, filters={"name": f"^/{self._name}-device$"})
+        if any(holder.status != "running" for holder in holders):
+            raise ClusterError(
+                f"the block device of the node {self._name} is gone, because the container {self._name}-device ended; "
+                "its records are lost, so remove the cluster and launch another one"
+            )
         if host := self._host():
             with docker_errors(ClusterError, f"start the host of the node {self._name}"):
                 host.start()

@@ -168,7 +168,7 @@ def test_a_host_dies_with_a_killed_node_and_outlives_a_crashed_one(
     """Sockets are closed before the address disappears; a node starts in the network of a running host."""
     calls: list[tuple[str, str]] = []
     container, hosts = Recorded("k1", calls, network_mode), {"7f": Recorded("host", calls)}
-    container.client = SimpleNamespace(containers=SimpleNamespace(get=hosts.__getitem__))
+    container.client = SimpleNamespace(containers=SimpleNamespace(get=hosts.__getitem__, list=lambda **_: []))
     node = KafkaNode(cast("Any", None), cast("Any", container))
     for action, expected in ((node.kill, killed), (node.crash, crashed), (node.restart, started)):
         calls.clear()
@@ -234,3 +234,18 @@ def test_a_node_that_was_killed_for_its_memory(out_of_memory: bool, reason: str)
     container = SimpleNamespace(name="aftershock-run-k1", attrs=attrs)
     node = KafkaNode(cast("Any", SimpleNamespace(name="k1", rack="a")), cast("Any", container))
     assert f"the Kafka node k1 (rack a) exited with code 137{reason}" == node.exit_of()
+
+
+@pytest.mark.parametrize(("states", "starts"), [([], 1), (["running"], 1), (["exited"], 0)])
+def test_a_node_without_its_block_device_stays_down(states: list[str], starts: int) -> None:
+    """The number of its loop device may belong to another program by now, whose disk it would mount."""
+    calls: list[tuple[str, str]] = []
+    holders, container = [SimpleNamespace(status=status) for status in states], Recorded("k2", calls)
+    container.client = SimpleNamespace(containers=SimpleNamespace(list=lambda **_: holders))
+    node = KafkaNode(cast("Any", None), cast("Any", container))
+    if starts:
+        node.restart()
+    else:
+        with pytest.raises(ClusterError, match=r"the block device of the node k2 is gone, because .* k2-device ended"):
+            node.restart()
+    assert starts == len(calls)
