@@ -4,7 +4,7 @@ Rules. Elements nest. The ``at`` of a nested fault counts from the start of the 
 ``repeat``, that contains the fault; inside ``then``, from the end of the previous element. A composed element ends when
 its last fault ends by its ``for`` (healing may take longer, for which a plan can add a ``wait``) or, without ``for``,
 after the time reserved for its kind. No round of a ``repeat`` starts at or after ``until``, which counts from the same
-moment as the ``at`` of the ``repeat``. A fault's value may be a range (``units.py``). ``expand.py`` turns
+moment as the ``at`` of the ``repeat``. A fault's value may be a range (``sections/units.py``). ``expand.py`` turns
 composed elements into single faults.
 
 ::

@@ -1,6 +1,6 @@
 """Model of a plan, that is the validated content of a YAML plan.
 
-The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py``.
+The models of a plan's sections are defined in ``faults/sections`` and ``composition.py``.
 """
 
 from typing import Annotated, Any, Literal

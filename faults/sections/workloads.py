@@ -1,7 +1,7 @@
 """Models of a plan's topics, workloads and timing.
 
 Parsed durations are in ms, sizes in bytes, rates per second. A model validates only its own fields; references to other
-parts of a plan are checked by ``references.py``.
+parts of a plan are checked by ``plan/references.py``.
 """
 
 import math

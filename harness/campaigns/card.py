@@ -98,6 +98,8 @@ def _card(record: Record, home: Path, runs: Mapping[str, str | None]) -> Card:
             missing[scenario] = record.left_out.get(scenario, "it has not run")
             continue
         part = Part(scenario, read_judged_run(home / run))
+        if (plan := part.run.run.get("plan", scenario)) != scenario:
+            raise EvidenceError(f"{home / run}: it ran the plan {plan}, not {scenario}; restore {store.NAME}")
         cells[scenario], stored[scenario] = cells_of(scenario, part), run
         versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
         advice += advice_of(scenario, part, cells[scenario])

@@ -254,6 +254,7 @@ _PUBLISHED = re.compile(r"^### KIP-(\d+), .*?(?=^### KIP-|\Z)|^\| (\d+), [^\n]*"
 def keep_published(results: str, published: str, kips: Collection[int]) -> str:
     """Return ``results`` with the sections or rows of some KIPs as they are in ``published``, where they exist."""
     old = {int(match[1] or match[2]): match[0] for match in _PUBLISHED.finditer(published)}
+    old = {kip: f"{text.strip()}\n\n" if text.startswith("###") else text for kip, text in old.items()}
     return _PUBLISHED.sub(
         lambda match: old.get(kip, match[0]) if (kip := int(match[1] or match[2])) in kips else match[0], results
     )

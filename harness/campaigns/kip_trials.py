@@ -1,8 +1,11 @@
 """Trials of KIPs, each with the plans to run, the registered claims to judge, and the plots to show.
 
 ``off`` of a part is its sabotage: plan changes that switch the KIP off where it should be on, so that no claim may be
-confirmed. The durations of runs were measured on a host with two cores. To add a trial, define the trial in this module
-and add it to ``TRIALS``.
+confirmed. The durations of runs were measured on a host with two cores.
+
+To add a trial: register its claims in ``results/studies/trials/kipN.toml`` (a headline, a control and the headline's
+``-production`` claim at least), measure them in ``kipN.py`` beside it, define the trial here and add it to ``TRIALS``,
+draw the KIP in ``mechanism.py``, and link ``kips/kipN.svg`` in ``docs/KIPS.md``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -83,7 +83,7 @@ def read(home: Path, campaign: str, version: int = 1, seed: int | None = None) -
         raise EvidenceError(
             f"{path}: the runs are evidence of version {document['version']} of {document['campaign']}, and cannot "
             f"decide version {version} of {campaign}; judge them with the command and the Aftershock that ran them, or "
-            "name another --out"
+            "name another folder"
         )
     if seed is not None and seed != document["seed"]:
         return Record(campaign, version, seed)

@@ -13,6 +13,7 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -404,14 +405,21 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
 
 @contextmanager
 def defer_interrupts(log: Log) -> Iterator[None]:
-    """Ignore Ctrl-C, SIGTERM and SIGHUP during the ``with`` block, but log each signal."""
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of the ``with`` block, and log each signal.
 
-    def log_wait(*_: object) -> None:
-        log("ignoring the signal: the clean-up of the cluster needs a few more seconds")
+    If the block belongs to the clean-up after an exception, that exception goes on instead.
+    """
+    cleaning_up, received = sys.exc_info()[0] is not None, list[int]()
 
-    earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    def delay(number: int, _: object) -> None:
+        received.append(number)
+        log("the clean-up of the cluster needs a few more seconds; then the signal takes effect")
+
+    earlier = {number: signal.signal(number, delay) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+    if received and not cleaning_up:
+        signal.raise_signal(received[0])

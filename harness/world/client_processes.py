@@ -2,7 +2,7 @@
 
 A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
 the run's own process can start a killed worker again, so `ClientProcesses.kill` and `ClientProcesses.release` write
-marker files, which the run's process reads (``fleet.py``). A spool is a folder in shared memory, named
+marker files, which the run's process reads (``load/fleet.py``). A spool is a folder in shared memory, named
 ``aftershock-<run>.<owner>``, for the clients' rows; the spool of a killed run stays until `salvage`.
 """
 

@@ -1,8 +1,8 @@
 """Integrity checks, which fail on lost or wrong records unless a witnessed cause explains each of them.
 
-The table of integrity rules is ``rules.py``; ``explanations/`` has the causes. Anomalies that a cause explains are
-counted beside (``Check.explained``). If some are explained only by causes that the evidence can't witness, the check is
-INCONCLUSIVE and names what is missing.
+The table of integrity rules is ``model/rules.py``; ``explanations/`` has the causes. Anomalies that a cause explains
+are counted beside (``Check.explained``). If some are explained only by causes that the evidence can't witness, the
+check is INCONCLUSIVE and names what is missing.
 
 A record in doubt may be in the log or not, so neither its presence nor its absence fails a check. If a run did not
 finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. The integrity checks of a client

@@ -1,6 +1,6 @@
 """Checks ``obligation/produce``, ``/consume`` and ``/commit``, which require progress even without any SLO.
 
-A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). An obligation check FAILS if
+A client must make progress while progress is possible (docs/OBLIGATIONS.md). An obligation check FAILS if
 a stall in a stretch of required progress lasts longer than the patience (longest permitted stall), or is INCONCLUSIVE
 if the host can't be trusted. The check passes only if a client that stands still would have been found during at least
 ``SHARE_MIN`` of the load after warm-up; with less it is INCONCLUSIVE, and affects the run's status only if the judge is

@@ -134,6 +134,8 @@ def older_version_note(home: Path, measurement: str) -> str:
 
 
 def _judged_file(home: Path, name: str) -> Path:
+    if not home.is_dir():
+        raise EvidenceError(f"{home}: the run directory is missing; restore it")
     if not (home / name).exists():
         raise EvidenceError(f"{home / name}: missing; judge the run first: aftershock verdict {home}")
     return home / name

@@ -1,8 +1,8 @@
 """Spark jobs that measure runs; the same jobs measure one run or a hundred runs together.
 
-The first Spark jobs compare fingerprints of blocks of 2,048 records (``gate.py``), and list the records of unequal
-blocks. The latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. The
-results of Spark jobs are small (distinct latencies, bins of a plot, seconds), never records.
+The first Spark jobs compare fingerprints of blocks of 2,048 records (``tables/gate.py``), and list the records of
+unequal blocks. The latency histogram (*silver*) is counted once, and every latency figure is derived from the
+histogram. The results of Spark jobs are small (distinct latencies, bins of a plot, seconds), never records.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Samples (one row per record produced, per delivery due, and per commit), and sums over other rows.
 
 **Samples** of producing and committing are the rows as recorded. Of a record's deliveries to a reader only the first is
-a sample; records of clean blocks (``gate.py``) have no repeated deliveries, and for other records the ledger (a table
-with a row per record) holds the first delivery. An acknowledged record that a reader should get and never got is a row
-without ``done_us``.
+a sample; records of clean blocks (``tables/gate.py``) have no repeated deliveries, and for other records the ledger (a
+table with a row per record) holds the first delivery. An acknowledged record that a reader should get and never got is
+a row without ``done_us``.
 
 **Sums** are computed of the bytes through the proxies of a fault, the records produced per partition, and the
 punctuality of the host. The bytes between two readings of a proxy's counter belong to a span only if both readings lie

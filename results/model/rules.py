@@ -97,8 +97,9 @@ def decreases(events: Sequence[Event]) -> EventCount:
 class Rule:
     """An integrity rule, a row of ``RULES``.
 
-    ``findings`` maps subjects of the check (``produce``, …) to names of findings computed by Spark. ``events`` is the
-    function that counts breaches in a client's events. ``explained_by`` says what explains a breach. ``optional`` lists
+    ``findings`` maps subjects of the check (``produce``, …) to names of findings computed by Spark; of a rule that is
+    counted in events alone, the name is the rule's own. ``events`` is the function that counts breaches in the events
+    of a client that produces or consumes. ``explained_by`` says what explains a breach. ``optional`` lists
     subjects that get no check if the client doesn't report the values that the rule reads.
     ``if_examined`` is True if the rule has no check when the run has no record to examine. ``needs`` says for such
     subjects what the rule reads, for the check ``integrity/coverage``, which lists the rules without a check.

@@ -34,6 +34,7 @@ MODULES = {
     "10": "e10_mutated_documents",
     "11": "e11_mutated_packs",
     "12": "e12_mutated_campaigns",
+    "13": "e13_interrupted_runner",
 }
 ONLY_WHEN_NAMED = ("5",)
 

@@ -1,6 +1,7 @@
 """The import directions of the project: no module imports upwards."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -109,6 +110,36 @@ def test_folders_import_each_other_one_way_only() -> None:
         imported = {folders[other] for other in imports_of(path.read_text(encoding="utf-8")) if other in paths}
         graph.setdefault(folders[name], set()).update(imported - {folders[name]})
     tuple(TopologicalSorter(graph).static_order())  # raises CycleError, which names the folders
+
+
+def documented_folders() -> list[str]:
+    """Return the folders that docs/DESIGN.md lists, from bottom to top within each part."""
+    page = (ROOT / "docs" / "DESIGN.md").read_text(encoding="utf-8")
+    folders, part = [], ""
+    for line in page.partition("```\n")[2].partition("```")[0].splitlines():
+        for word in line[:39].split():
+            if line.startswith(word):
+                part = word.rstrip("/")
+            elif "/" in word:
+                below = re.split(r"[<{]", word)[0].strip("/").replace("/", ".")
+                folders.append(f"aftershock.{part}.{below}")
+    return folders
+
+
+def test_the_page_lists_the_folders_from_bottom_to_top() -> None:
+    """A folder imports from its own part only what the page lists before it."""
+    paths, folders = dict(modules()), documented_folders()
+
+    def rank(module: str) -> tuple[str, int]:
+        fitting = [number for number, folder in enumerate(folders) if within(module, folder)]
+        top = max(fitting, key=lambda number: len(folders[number]), default=len(folders))
+        return module.split(".")[1], top
+
+    for name, path in paths.items():
+        part, height = rank(name)
+        imported = {other: rank(other) for other in imports_of(path.read_text(encoding="utf-8")) if other in paths}
+        higher = {other for other, (of, place) in imported.items() if of == part and place > height}
+        assert set() == higher, name
 
 
 def test_no_imports_form_a_cycle() -> None:

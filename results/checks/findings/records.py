@@ -3,7 +3,7 @@
 A finding is the number of records that an integrity rule examined, and the number of records that broke the rule.
 
 **Records** may be lost, duplicated, misplaced, or never sent. Records in clean blocks (blocks of 2,048 records with
-equal fingerprints, see ``gate.py``) are only counted; all other records are rows of the ledger and are examined
+equal fingerprints, see ``tables/gate.py``) are only counted; all other records are rows of the ledger and are examined
 individually. Readers must get every record that is in the log, also if its producer is in doubt; a record that is not
 in the log is a loss of its producer, and no reader can get it. A record whose producer got no offset can't be
 misplaced. A failed record was certainly not written (otherwise the record is in doubt), so a failed record in the log
@@ -135,7 +135,7 @@ def summed(findings: DataFrame, spark: SparkSession, explanations: Sequence[Sequ
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
-    """Return findings that count the records of clean blocks (see ``gate.py``) as examined, and none as broken."""
+    """Return findings that count the records of clean blocks (``tables/gate.py``) as examined, and none as broken."""
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")

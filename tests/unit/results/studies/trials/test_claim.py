@@ -8,7 +8,7 @@ import pytest
 
 from aftershock.results.model.check import Check, Status
 from aftershock.results.studies.statement import UNITS_MIN, Measured, Role, Rule, Statement, Word, unknown
-from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip1224
+from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224
 from aftershock.results.studies.trials.claim import (
     Claim,
     Parts,
@@ -135,7 +135,7 @@ def test_the_assay_of_a_control_decides_the_control_only() -> None:
     assert ["contradicted", "undecided"] == [entry.word for entry in statements]
 
 
-ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip848, kip951, kip1224)}
+ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip848, kip951, kip966, kip1224)}
 
 
 @pytest.mark.parametrize("registration", ALL.values(), ids=[name.rpartition(".")[2] for name in ALL])
