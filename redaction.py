@@ -49,10 +49,16 @@ _OPTION = "--secret="  # names an environment variable
 
 
 def remember(secret: str) -> None:
-    """Add a secret that this process has read, also as it is written in JSON, Python, URLs, HTML and Base64."""
+    """Add a secret that this process has read, also as it is written in JSON, Python, URLs, HTML and Base64.
+
+    A text of a JSON document may itself hold JSON, as what a client has logged, and that again: three times suffice.
+    """
     if len(secret) >= _SHORTEST:
-        spellings = (secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], quote(secret, safe=""), escape(secret))
-        _known.update(dict.fromkeys((*spellings, *_in_base64(secret.encode()))))
+        in_json = [json.dumps(secret)[1:-1]]
+        for _ in range(2):
+            in_json.append(json.dumps(in_json[-1])[1:-1])
+        spellings = (repr(secret)[1:-1], quote(secret, safe=""), quote(secret), escape(secret))
+        _known.update(dict.fromkeys((secret, *in_json, *spellings, *_in_base64(secret.encode()))))
 
 
 def _in_base64(secret: bytes) -> Iterator[str]:

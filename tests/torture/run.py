@@ -35,6 +35,7 @@ MODULES = {
     "11": "e11_mutated_packs",
     "12": "e12_mutated_campaigns",
     "13": "e13_interrupted_runner",
+    "14": "e14_planted_secrets",
 }
 ONLY_WHEN_NAMED = ("5",)
 

@@ -94,7 +94,7 @@ def perform(home: Path, planned: Planned, *checks: Check) -> Path:
     """Write a judged run of two clients, whose arms are java and other."""
     made = run(home / f"run-{planned.name}", GOOD, *checks)
     documents = {
-        "run": {**made.run.run, "schema_version": 1, "versions": {"kafka": "4.3.1"}},
+        "run": {**made.run.run, "schema_version": 1, "plan": planned.name, "versions": {"kafka": "4.3.1"}},
         "timeline": {**made.run.timeline, "schema_version": 1, "cluster": {}},
         "analysis": {**made.run.analysis, "schema_version": 2},
         "verdict": made.run.verdict.to_json(),
@@ -226,6 +226,10 @@ def test_evidence_of_a_card(tmp_path: Path) -> None:
     text = page.read_text()
     assert cards.markdown(card).strip() in text
     assert "* java, leader slow: recovery-slow: 7 s, limit 6 s" in text
+    record = store.read(stored, lab.NAME)
+    exchanged = {**record.runs, "rack-cut": record.runs["leader-slow"]}
+    with pytest.raises(AftershockError, match="run-leader-slow: it ran the plan leader-slow, not rack-cut; restore"):
+        cards.read_stored_card(replace(record, runs=exchanged), stored)
     (stored / "run-leader-slow" / "analysis.json").write_text("{}")
     with pytest.raises(AftershockError, match="run-leader-slow"):
         stored_card(stored)

@@ -245,6 +245,8 @@ def test_what_has_not_run_stays_as_published() -> None:
     merged = output.keep_published(results, published, {951, 5})
     assert merged.startswith("### KIP-951, leaders: confirmed\n\n| claim |\n\n### KIP-227, fetch: confirmed\n\n* new\n")
     assert merged.endswith("### KIP-5, more: not run\n")
+    last = output.keep_published("### KIP-227, fetch: not run\n### KIP-5, more: new\n", published, {227})
+    assert last.startswith("### KIP-227, fetch: undecided\n\n* old\n\n### KIP-5, more: new")
     rows = "| KIP | claim |\n| 951, leaders | 24 |\n| 227, fetch | 6 |"
     assert "| KIP | claim |\n| 951, leaders | 24 |\n| 227, fetch | 9 |" == output.keep_published(
         "| KIP | claim |\n| 951, leaders | - |\n| 227, fetch | 9 |", rows, {951}

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -508,3 +509,31 @@ def test_an_attached_run_of_another_host_is_healed_only_by_name(tmp_path: Path) 
     home.update(owner=ownership.owner())
     with pytest.raises(ClusterError, match="belongs to the running process"):
         heal.heal(None, home.run_id, print, home=home.path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_clean_up_takes_effect_after_it(
+    number: signal.Signals,
+) -> None:
+    """Once, if nothing else has ended the command; otherwise the earlier end stands."""
+    steps = list[str]()
+
+    def fail() -> None:
+        try:
+            raise ClusterError("node 1 exited")
+        finally:
+            with heal.defer_interrupts(lambda _: None):
+                signal.raise_signal(number)
+
+    earlier = signal.signal(number, lambda *_: steps.append("ended"))
+    try:
+        with heal.defer_interrupts(steps.append):
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            steps.append("cleaned up")
+        with pytest.raises(ClusterError):
+            fail()
+    finally:
+        signal.signal(number, earlier)
+    assert ["cleaned up", "ended"] == [step for step in steps if "more seconds" not in step]
+    assert 2 == sum("then the signal takes effect" in step for step in steps)
