@@ -200,7 +200,7 @@ def conformance(
     """Check that a client program follows the protocol of `client: exec`; exit code 1 if it does not."""
     from contextlib import nullcontext
 
-    from aftershock.harness.run.conformance import document, leased_cluster, table, text
+    from aftershock.harness.adhoc.conformance import document, leased_cluster, table, text
     from aftershock.harness.run.permissions import Permissions, normalise, permitted_addresses, read_project_file
     from aftershock.harness.run.progress import Progress
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster

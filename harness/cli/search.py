@@ -271,12 +271,12 @@ def audit(
     from rich.console import Console
 
     from aftershock.faults.plans import find
+    from aftershock.harness.adhoc.conformance import refuse_nonconforming
     from aftershock.harness.campaigns import audit as lab
     from aftershock.harness.campaigns import card as cards
     from aftershock.harness.campaigns import store
     from aftershock.harness.campaigns.planned import Planned
     from aftershock.harness.campaigns.runner import warm_cluster
-    from aftershock.harness.run.conformance import refuse_nonconforming
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import prepare
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aftershock.harness.run.conformance import LaunchedCluster, leased_cluster
+from aftershock.harness.adhoc.conformance import LaunchedCluster, leased_cluster
 from aftershock.tests.clients.build import CLIENTS, Client, Missing
 from aftershock.workloads.adapters.conformance.bench import Bench
 from aftershock.workloads.adapters.conformance.checks import CHECKS, examine

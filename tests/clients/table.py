@@ -8,8 +8,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from aftershock.harness.adhoc.conformance import PATIENCE_S, leased_cluster
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
-from aftershock.harness.run.conformance import PATIENCE_S, leased_cluster
 from aftershock.results.evidence.files import write_whole
 from aftershock.tests.clients.build import CLIENTS, Client, Missing
 from aftershock.workloads.adapters.conformance.bench import Bench, Cluster

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from aftershock.harness.adhoc.conformance import LaunchedCluster, leased_cluster, text
 from aftershock.harness.cli import adhoc
-from aftershock.harness.run.conformance import LaunchedCluster, leased_cluster, text
 from aftershock.tests.unit.workloads.adapters.steps import EXAMPLE
 from aftershock.workloads.adapters.conformance import commit, consume, group, produce
 from aftershock.workloads.adapters.conformance.bench import ONCE, Bench

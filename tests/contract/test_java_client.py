@@ -15,11 +15,11 @@ import docker
 import pytest
 
 from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.adhoc.conformance import RACK, LaunchedCluster
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.assignments import java_command
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.conformance import RACK, LaunchedCluster
 from aftershock.harness.safety.ownership import RUN, labels_of, remove_run
 from aftershock.tests.contract.load import Load, new_topic
 from aftershock.workloads.adapters.conformance.bench import (

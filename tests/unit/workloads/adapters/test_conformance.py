@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aftershock.errors import ClusterError, WorkloadError
-from aftershock.harness.run.conformance import document, table, text
+from aftershock.harness.adhoc.conformance import document, table, text
 from aftershock.workloads.adapters.conformance import bench as bench_module
 from aftershock.workloads.adapters.conformance import commit, consume, produce
 from aftershock.workloads.adapters.conformance.bench import (
