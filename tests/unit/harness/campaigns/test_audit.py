@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
+from aftershock.faults.sections.document import load
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.campaigns import audit as lab
 from aftershock.harness.campaigns import card as cards
@@ -81,6 +83,24 @@ def test_suites() -> None:
 def test_wrong_clients_are_refused(clients: list[str], settings: list[str], message: str) -> None:
     with pytest.raises(AftershockError, match=message):
         lab.parse_clients(clients, settings)
+
+
+@pytest.mark.parametrize("scenarios", [lab.SCENARIOS, lab.SUITES["audit/1+"][len(lab.SCENARIOS) :]])
+def test_the_plans_of_a_suite_begin_alike(scenarios: Sequence[str]) -> None:
+    """They differ in the fault, its limits, the time for recovery, some settings, and the members of the group."""
+    heads = set()
+    for name in scenarios:
+        data = load(find(f"audit/{name}")).data
+        (workload,), (topic,) = data["workloads"], data["topics"]
+        arms = {arm: client["client"] for arm, client in workload["arms"].items()}
+        consume = {key: value for key, value in workload["consume"].items() if key != "members"}
+        timing = {key: value for key, value in data["timing"].items() if key != "recovery"}
+        sized = {key: value for key, value in topic.items() if key != "config"}
+        head = {"cluster": data["cluster"], "timing": timing, "blocks": data["blocks"], "topic": sized}
+        heads.add(json.dumps({**head, "workload": {**workload, "arms": arms, "consume": consume}}, sort_keys=True))
+        assert ("lost == 0", 2) == (data["slo"][0], topic["config"]["min.insync.replicas"])
+        assert {"slo": "produce.success >= 100%", "gate": "report"} in data["slo"]
+    assert 1 == len(heads)
 
 
 def test_a_client_has_the_name_that_the_command_gives() -> None:
