@@ -73,14 +73,14 @@ def names_in(where: str, manifest: Mapping[str, Any]) -> list[str]:
     files, digests = manifest.get("files", []), manifest.get("digests", {})
     if not isinstance(files, list) or not isinstance(digests, dict):
         raise EvidenceError(f"{where}: 'files' must be a list and 'digests' an object; restore the file")
-    names = list(dict.fromkeys([*files, *digests]))
+    names = [*files, *digests]
     for name in names:
         path = PurePosixPath(name) if isinstance(name, str) else None
         if path is None or path.is_absolute() or ".." in path.parts or str(path) != name or "\0" in name:
             raise EvidenceError(
                 f"{where}: {name!r} is not a path inside the run directory; restore the file or run the plan again"
             )
-    return names
+    return list(dict.fromkeys(names))
 
 
 def expected_digests(manifest: Mapping[str, Any]) -> dict[str, Digest] | None:

@@ -169,6 +169,8 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
             why = "is there twice"
         elif member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             why = "is encrypted, or compressed by another method than Deflate"
+        elif member.compress_size > path.stat().st_size:
+            why = "has more compressed bytes than the whole file"
         elif size > size_max:
             why = f"has {size:,} bytes, more than the {size_max:,} that it may have"
         elif size > max(_SMALL_BYTES, _RATIO_MAX * member.compress_size):

@@ -157,7 +157,7 @@ def test_a_complete_run_without_its_manifest_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../run.json", "outcomes/../../x.parquet", "log//x", "./run.json", "", 7]
+    "name", ["/etc/passwd", "../run.json", "outcomes/../../x.parquet", "log//x", "./run.json", "", 7, {}, ["a"]]
 )
 def test_a_name_outside_the_run_is_refused_even_if_trusted(home: Path, name: object) -> None:
     document = json.loads((home / "manifest.json").read_text())

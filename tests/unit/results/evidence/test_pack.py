@@ -179,6 +179,14 @@ def end(packed: Path, target: Path, at: int, content: bytes) -> None:
     target.write_bytes(whole)
 
 
+def swollen(packed: Path, target: Path) -> None:
+    """Say in the directory that the first file has 4 GiB of compressed bytes (APPNOTE.TXT 4.3.12)."""
+    whole = bytearray(packed.read_bytes())
+    at = whole.index(b"PK\1\2") + 20
+    whole[at : at + 4] = b"\xfe\xff\xff\xff"
+    target.write_bytes(whole)
+
+
 def piped(_: Path, target: Path) -> None:
     os.mkfifo(target)
 
@@ -202,6 +210,7 @@ FORGED: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     ),
     "many files": (lambda packed, target: end(packed, target, 10, b"\xff\xff"), "more files than the 20000"),
     "a large directory": (lambda packed, target: end(packed, target, 12, b"\0\0\0\x20"), "more files than"),
+    "a swollen file": (swollen, "has more compressed bytes than the whole file"),
     "a pipe": (piped, "not a regular file"),
 }
 
