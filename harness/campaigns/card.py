@@ -79,8 +79,7 @@ def read_card(record: Record, home: Path, planned_runs: Sequence[Planned]) -> Ca
 
 def read_stored_card(record: Record, home: Path) -> Card:
     """Compute the card from all runs of the record. Raises EvidenceError for a damaged run."""
-    runs = record.runs
-    return _card(record, home, {name: runs[name].run if name in runs else None for name in SUITES[_suite_of(runs)]})
+    return _card(record, home, {name: record.stored(name) for name in SUITES[_suite_of(record.runs)]})
 
 
 def _suite_of(scenarios: Iterable[str]) -> str:

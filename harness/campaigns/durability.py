@@ -86,10 +86,9 @@ def read_result(record: Record, home: Path, *, current: bool = False) -> Result:
     Raises EvidenceError for a damaged run.
     """
     parts, doubts, cells = dict[str, Part](), dict[str, str](), list[Cell]()
-    stored = {name: run.run for name, run in record.runs.items()}
     for planned in RUNS:
         name = planned.name
-        run = record.finished(planned, home) if current else stored.get(name)
+        run = record.finished(planned, home) if current else record.stored(name)
         if run is None:
             doubts[name] = record.left_out.get(name, "it has not run")
             continue

@@ -43,6 +43,12 @@ def record_of(trial: Trial, home: Path, seed: int | None = None) -> Record:
     return store.read(home, trial.name, trial.registration.version, seed)
 
 
+def stored_parts(trial: Trial, home: Path, seed: int) -> list[Planned]:
+    """Return the parts of a trial that need not run again."""
+    record = record_of(trial, home, seed)
+    return [part for part in trial.parts if record.trusted(part, home)]
+
+
 def run_missing(
     trial: Trial, allotted: Allotted, home: Path, seed: int, perform: Perform, log: Callable[[str], None]
 ) -> None:

@@ -47,6 +47,10 @@ class Record:
     left_out: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str] | None = None
 
+    def stored(self, name: str) -> str | None:
+        """Return the name of the stored run of a plan, whatever has changed since; None if there is none."""
+        return self.runs[name].run if name in self.runs else None
+
     def stale(self, planned: Planned) -> bool:
         """Return True if a run is stored whose plan, seed or Kafka version has changed since."""
         return planned.name in self.runs and self.runs[planned.name].digest != digest(planned, self.seed)

@@ -185,12 +185,7 @@ def kip(
     progress = Progress()
     limit = budget or ("60m" if len(trials) > 1 else None)
     homes = {trial: lab.home_of(trial, out) for trial in trials}
-    stored = [
-        part
-        for trial, home in homes.items()
-        for part in trial.parts
-        if lab.record_of(trial, home, seed).trusted(part, home)
-    ]
+    stored = [part for trial, home in homes.items() for part in lab.stored_parts(trial, home, seed)]
     allotment = plan_within_budget(trials, None if limit is None else budget_s(limit), stored)
     if not allotment.decides:
         progress.log(f"--budget {limit} decides no claim, so nothing is run")

@@ -159,6 +159,7 @@ def _refuse_large_directory(path: Path) -> None:
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the files of a ZIP file by name. Raises EvidenceError for a file that no pack has."""
     members: dict[str, zipfile.ZipInfo] = {}
+    whole_bytes = path.stat().st_size
     for member in archive.infolist():
         name, size = member.filename, member.file_size
         is_table = _TABLE_PART.fullmatch(name) is not None
@@ -169,7 +170,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
             why = "is there twice"
         elif member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             why = "is encrypted, or compressed by another method than Deflate"
-        elif member.compress_size > path.stat().st_size:
+        elif member.compress_size > whole_bytes:
             why = "has more compressed bytes than the whole file"
         elif size > size_max:
             why = f"has {size:,} bytes, more than the {size_max:,} that it may have"

@@ -9,6 +9,7 @@ import json
 import random
 import shutil
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -91,6 +92,19 @@ def commands(home: Path, pristine: Path) -> Mapping[str, Callable[[], object]]:
     }
 
 
+def attempt(perform: Callable[[], object], what: str) -> tuple[str, list[str]]:
+    """Return whether a command ``read`` or ``refused`` a damaged document, and what is wrong with its answer."""
+    try:
+        perform()
+    except AftershockError as error:
+        return "refused", [f"{what}: not one line: {error}"[:300]] if "\n" in str(error) else []
+    except Exception as error:  # noqa: BLE001 -- every other exception is a finding
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in frames if "/results/" in frame.filename or "/harness/" in frame.filename]
+        return "crashed", [f"{what}: {Path(ours[-1].filename).name}:{ours[-1].lineno} raised {error!r:.200}"]
+    return "read", []
+
+
 def trial(seed: int, scratch: Path) -> Outcome:
     source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
     pristine = base(PACKS[seed % len(PACKS)], scratch.parent / "e10_base")
@@ -99,23 +113,15 @@ def trial(seed: int, scratch: Path) -> Outcome:
     shutil.copytree(pristine, home)
     name = source.choice([name for name in DOCUMENTS if (pristine / name).exists()])
     mutate(home, name, source)
-    bad, counts = list[str](), {"refused": 0, "read": 0}
+    bad, counts = list[str](), Counter(refused=0, read=0)
     performed = commands(home, pristine)
     for command, perform in performed.items():
-        try:
-            perform()
-            counts["read"] += 1
-        except AftershockError as error:
-            counts["refused"] += 1
-            if "\n" in str(error):
-                bad.append(f"{command}, {name}: not one line: {error}"[:300])
-        except Exception as error:  # noqa: BLE001 -- every other exception is a finding
-            at = [frame for frame in traceback.extract_tb(error.__traceback__) if "/results/" in frame.filename][-1]
-            where = f"{Path(at.filename).name}:{at.lineno}"
-            bad.append(f"{command}, {name}: {where} raised {error!r:.200}")
+        answer, faulty = attempt(perform, f"{command}, {name}")
+        counts[answer] += 1
+        bad += faulty
     if not bad:
         shutil.rmtree(home)
-    return Outcome(bad, len(performed), counts=counts)
+    return Outcome(bad, len(performed), counts=dict(counts))
 
 
 EXPERIMENT = Experiment(

@@ -7,14 +7,12 @@ gets the digest of the damaged document. The command then reads the folder and w
 import json
 import random
 import shutil
-import traceback
 from pathlib import Path
 
-from aftershock.errors import AftershockError
 from aftershock.harness.campaigns import audit, card, durability, kip, store
 from aftershock.harness.campaigns.kip_trials import TRIALS
 from aftershock.tests.mutated_plans import damage
-from aftershock.tests.torture.e10_mutated_documents import DOCUMENTS, mutate
+from aftershock.tests.torture.e10_mutated_documents import DOCUMENTS, attempt, mutate
 from aftershock.tests.torture.runner import ROOT, Experiment, Outcome
 
 FOLDERS = ("gallery/kafka-3.9", "durability", "kip966", "kip848")
@@ -54,20 +52,10 @@ def trial(seed: int, scratch: Path) -> Outcome:
         for _ in range(source.choice((1, 1, 3))):
             damage(document, source)
         (home / name).write_text(json.dumps(document))
-    bad, outcome = list[str](), "read"
-    try:
-        perform(folder, home)
-    except AftershockError as error:
-        outcome = "refused"
-        if "\n" in str(error):
-            bad.append(f"{folder}, {name}: not one line: {error}"[:300])
-    except Exception as error:  # noqa: BLE001 -- every other exception is a finding
-        frames = traceback.extract_tb(error.__traceback__)
-        at = [frame for frame in frames if "/results/" in frame.filename or "/campaigns/" in frame.filename][-1]
-        bad.append(f"{folder}, {name}: {Path(at.filename).name}:{at.lineno} raised {error!r:.200}")
+    answer, bad = attempt(lambda: perform(folder, home), f"{folder}, {name}")
     if not bad:
         shutil.rmtree(home)
-    return Outcome(bad, counts={outcome: 1})
+    return Outcome(bad, counts={answer: 1})
 
 
 EXPERIMENT = Experiment(

@@ -17,7 +17,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.tests.chaos.test_random_plans import plan
 from aftershock.tests.torture.clusters import REMOVED_S, ended_within, running
-from aftershock.tests.torture.e3_killed_runner import AFTER_S, START_S, in_force
+from aftershock.tests.torture.e3_killed_runner import await_moment, in_force
 from aftershock.tests.torture.runner import Experiment, Outcome
 
 SIGNALS = ((signal.SIGINT,), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,))
@@ -30,15 +30,9 @@ def trial(seed: int, scratch: Path) -> Outcome:
     signals, text = SIGNALS[seed % len(SIGNALS)], plan(seed)
     length_s = compile_checked(load_plan(text), seed).length_ms / 1000
     with running(text, scratch, "--seed", str(seed)) as command:
-        moment = source.choices(["launch", "fault", "any"], [2, 5, 3])[0]
-        latest_s = {"launch": START_S, "fault": length_s / 2, "any": length_s + AFTER_S}[moment]
-        command.wait_for("Kafka nodes" if moment == "launch" else "s  steady")
-        ended = ended_within(command, source.uniform(0.2, latest_s))
-        run_dir = command.run_dir
-        while moment == "fault" and not ended and not in_force(run_dir):
-            ended = ended_within(command, 0.02)
-        if ended or (moment == "fault" and ended_within(command, source.uniform(0.0, 0.5))):
+        if (moment := await_moment(command, length_s, source)) is None:
             return Outcome(counts={"ended before the signal": 1})
+        run_dir = command.run_dir
         faults, begun_s = in_force(run_dir), time.monotonic()
         for number in signals:
             command.process.send_signal(number)

@@ -23,6 +23,7 @@ from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.cluster.cluster import attach
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.world import ClusterWorld
+from aftershock.tests.chaos.conftest import Command
 from aftershock.tests.chaos.test_random_plans import plan
 from aftershock.tests.random_plans import TOPIC
 from aftershock.tests.torture.clusters import (
@@ -44,15 +45,9 @@ def trial(seed: int, scratch: Path) -> Outcome:
     text = plan(seed)
     length_s = compile_checked(load_plan(text), seed).length_ms / 1000
     with running(text, scratch, "--seed", str(seed), *(["--keep"] if keep else [])) as command:
-        moment = source.choices(["launch", "fault", "any"], [2, 5, 3])[0]
-        latest_s = {"launch": START_S, "fault": length_s / 2, "any": length_s + AFTER_S}[moment]
-        command.wait_for("Kafka nodes" if moment == "launch" else "s  steady")
-        ended = ended_within(command, source.uniform(0.2, latest_s))
-        run_dir = command.run_dir
-        while moment == "fault" and not ended and not in_force(run_dir):
-            ended = ended_within(command, 0.02)
-        if ended or (moment == "fault" and ended_within(command, source.uniform(0.0, 0.5))):
+        if await_moment(command, length_s, source) is None:
             return Outcome(counts={"ended before the kill": 1})
+        run_dir = command.run_dir
         for process in watchdogs(run_dir.name) if with_watchdog else ():
             os.kill(process, signal.SIGKILL)
         command.process.kill()
@@ -76,6 +71,22 @@ def trial(seed: int, scratch: Path) -> Outcome:
             bad += differences(run_dir)
         counts = {"faults in force at the kill": len(faults), "kept clusters": int(kept)}
         return Outcome(bad, 1, () if bad else (seconds,), counts)
+
+
+def await_moment(command: Command, length_s: float, source: random.Random) -> str | None:
+    """Wait for a random moment of a run with ``length_s`` of load; return what it is in, None if the run ended before.
+
+    A moment in a ``fault`` is up to half a second after one is in force.
+    """
+    moment = source.choices(["launch", "fault", "any"], [2, 5, 3])[0]
+    latest_s = {"launch": START_S, "fault": length_s / 2, "any": length_s + AFTER_S}[moment]
+    command.wait_for("Kafka nodes" if moment == "launch" else "s  steady")
+    ended = ended_within(command, source.uniform(0.2, latest_s))
+    while moment == "fault" and not ended and not in_force(command.run_dir):
+        ended = ended_within(command, 0.02)
+    if ended or (moment == "fault" and ended_within(command, source.uniform(0.0, 0.5))):
+        return None
+    return moment
 
 
 def in_force(run_dir: Path) -> list[str]:

@@ -78,8 +78,8 @@ class AnswerError(ErrorFault):
     remedy = "The rule is removed, and a probe is answered without the error."
 
     drawn = (
-        "{api: Produce, error: [NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT], probability: [0.1,0.5]}",  # noqa: E501
-        "{api: Fetch, error: [NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE, FENCED_LEADER_EPOCH], probability: [0.1,0.5]}",  # noqa: E501
+        "{api: Produce, error: [NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT], probability: [0.1,0.5]}",  # noqa: E501 -- YAML in one piece
+        "{api: Fetch, error: [NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE, FENCED_LEADER_EPOCH], probability: [0.1,0.5]}",  # noqa: E501 -- YAML in one piece
         "{api: OffsetCommit, error: [NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS], probability: [0.1, 0.5]}",
     )
     kind: Literal["answer_error"] = "answer_error"
@@ -163,7 +163,7 @@ class FalsifyHints(HintFault):
     remedy = "The rule is removed."
 
     drawn = (
-        "{api: Produce, hints: [[current_leader],[current_leader,node_endpoints]], broker: any broker except controller, for: 8s}",  # noqa: E501
+        "{api: Produce, hints: [[current_leader],[current_leader,node_endpoints]], broker: any broker except controller, for: 8s}",  # noqa: E501 -- YAML in one piece
         '{api: Fetch, hints: [[current_leader], [node_endpoints]], broker: "any broker except controller", for: 8s}',
         "{api: Fetch, hints: [[session_id]], for: 8s}",
     )

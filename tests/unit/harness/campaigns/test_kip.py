@@ -12,7 +12,7 @@ from markupsafe import Markup
 from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.harness.campaigns import kip as output
 from aftershock.harness.campaigns import store
-from aftershock.harness.campaigns.kip import home_of, read_result, record_of, run_missing
+from aftershock.harness.campaigns.kip import home_of, read_result, record_of, run_missing, stored_parts
 from aftershock.harness.campaigns.kip_budget import plan_within_budget
 from aftershock.harness.campaigns.kip_trials import TRIALS, Trial
 from aftershock.harness.campaigns.planned import Planned
@@ -70,9 +70,9 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def go(home: Path) -> Go:
     def run(fake: Fake, budget_s: float | None = None, seed: int = 1, trial: Trial = TRIAL) -> None:
-        fake.home, record = home, record_of(trial, home, seed)
-        stored = [planned for planned in trial.parts if record.trusted(planned, home)]
-        run_missing(trial, plan_within_budget([trial], budget_s, stored), home, seed, fake, lambda _: None)
+        fake.home = home
+        allotted = plan_within_budget([trial], budget_s, stored_parts(trial, home, seed))
+        run_missing(trial, allotted, home, seed, fake, lambda _: None)
 
     return run
 
