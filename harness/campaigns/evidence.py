@@ -24,6 +24,7 @@ from aftershock.errors import AftershockError
 from aftershock.redaction import PLACE
 from aftershock.results.compare.blocks import Block, parse
 from aftershock.results.evidence import manifest
+from aftershock.results.evidence.evidence import Folder, leaders_in
 from aftershock.results.evidence.files import read_lines, read_object
 from aftershock.results.model.facts import RecoveryCriterion
 from aftershock.results.studies.part import Part
@@ -164,8 +165,8 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
         "journal": [{key: line[key] for key in _JOURNAL if key in line} for line in read_lines(home / "journal.jsonl")],
         "events": [line for line in read_lines(home / "events.jsonl") if line.get("event") in part.event_names],
     }
-    if part.logs and (home / manifest.LEADERS).exists():
-        lines["leaders"] = [line for line in read_lines(home / manifest.LEADERS) if line["topic"] in part.logs]
+    if part.logs and (leaders := leaders_in(Folder(home))) is not None:
+        lines["leaders"] = [leadership.to_json() for leadership in leaders if leadership.topic in part.logs]
     for name, rows in lines.items():
         content = "".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(content, encoding="utf-8")

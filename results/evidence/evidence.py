@@ -395,13 +395,17 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             )
             for table, types in columns.items()
         },
-        leaders=leaderships(source.where(manifest.LEADERS), source.whole_lines(manifest.LEADERS))
-        if source.has(manifest.LEADERS)
-        else None,
+        leaders=leaders_in(source),
         manifested=verified.manifested,
         altered=altered,
         unverified=verified.unverified,
     )
+
+
+def leaders_in(source: Source) -> tuple[Leadership, ...] | None:
+    """Read ``leaders.jsonl``; None if the run has none. Raises EvidenceError for a damaged line."""
+    content = source.content(manifest.LEADERS)
+    return None if content is None else leaderships(source.where(manifest.LEADERS), content)
 
 
 def require_distinct_ids(runs: Sequence[Evidence]) -> None:

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from aftershock.results.evidence.documents import Campaign, Event, Moment, Run, Timeline, Window
 from aftershock.results.evidence.judged import Analysis, StoredVerdict
+from aftershock.results.evidence.leadership import Leadership
 
 SHAPES: Mapping[str, TypeAdapter[Any]] = {
     "run.json": TypeAdapter(Run),
@@ -14,6 +15,7 @@ SHAPES: Mapping[str, TypeAdapter[Any]] = {
     "phases.json": TypeAdapter(list[Window]),
     "journal.jsonl": TypeAdapter(Moment),
     "events.jsonl": TypeAdapter(Event),
+    "leaders.jsonl": TypeAdapter(Leadership),
     "verdict.json": TypeAdapter(StoredVerdict),
     "analysis.json": TypeAdapter(Analysis),
     "campaign.json": TypeAdapter(Campaign),

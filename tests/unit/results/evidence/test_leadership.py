@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.evidence import manifest
-from aftershock.results.evidence.evidence import read
+from aftershock.results.evidence.evidence import Folder, leaders_in, read
 from aftershock.results.evidence.leadership import Leadership
 from aftershock.results.evidence.pack import pack, unpack
 from aftershock.results.spark.tables import columns
@@ -39,9 +39,12 @@ def test_leaders_are_read(home: Path) -> None:
     assert read(home, columns()).leaders is None
     write(home, LINE, {key: value for key, value in LINE.items() if key != "checkpoints"} | UNKNOWN | {"epoch": 6})
     assert read(home, columns()).leaders == (
-        Leadership("orders", "t1", 3, 5, 2, (2, 3), False, 812, -5, 26_000, ("controller", "leader"), {3: 9}),
+        Leadership("orders", "t1", 3, 5, 2, (2, 3), False, 812, -5, 26_000, ("controller", "leader"), {"3": 9}),
         Leadership("orders", "t1", 3, 6, None, None, None, None, None, None, ("controller", "leader"), {}),
     )
+    written = [leadership.to_json() for leadership in leaders_in(Folder(home)) or ()]
+    assert [LINE] == json.loads(json.dumps(written[:1]))
+    assert "checkpoints" not in written[1]
     write(home, LINE, LINE | {"leader": 3})
     with pytest.raises(EvidenceError, match=r"leaders\.jsonl:2: a second line of epoch 5 of orders/3"):
         read(home, columns())
@@ -50,16 +53,18 @@ def test_leaders_are_read(home: Path) -> None:
 
 
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
-    "a text": ({"epoch": "5"}, "field 'epoch' is '5', not int"),
-    "a fraction": ({"start_offset": 5.5}, "field 'start_offset' is 5.5, not int"),
-    "a boolean is no number": ({"leader": True}, "field 'leader' is True, not int"),
-    "a number is no boolean": ({"unclean": 0}, "field 'unclean' is 0, not bool"),
-    "null": ({"topic_id": None}, "field 'topic_id' is None, not str"),
-    "isr": ({"isr": [1, "2"]}, "field 'isr' is [1, '2'], not a list of broker ids"),
-    "sources": ({"sources": [1]}, "field 'sources' is [1], not a list of names"),
-    "checkpoints": ({"checkpoints": {"k1": 4}}, "field 'checkpoints' is {'k1': 4}, not an object"),
-    "offsets": ({"checkpoints": {"1": None}}, "field 'checkpoints' is {'1': None}, not an object"),
-    "list": ({"checkpoints": [1]}, "field 'checkpoints' is [1], not an object"),
+    "a text": ({"epoch": "5"}, "field 'epoch': input should be a valid integer"),
+    "a fraction": ({"start_offset": 5.5}, "field 'start_offset': input should be a valid integer"),
+    "a whole fraction": ({"start_offset": 5.0}, "field 'start_offset': input should be a valid integer"),
+    "a boolean is no number": ({"leader": True}, "field 'leader': input should be a valid integer"),
+    "a number is no boolean": ({"unclean": 0}, "field 'unclean': input should be a valid boolean"),
+    "null": ({"topic_id": None}, "field 'topic_id': input should be a valid string"),
+    "isr": ({"isr": [1, "2"]}, "field 'isr.1': input should be a valid integer"),
+    "an object is no list": ({"isr": {"1": 2}}, "field 'isr': input should be a valid tuple"),
+    "sources": ({"sources": [1]}, "field 'sources.0': input should be a valid string"),
+    "checkpoints": ({"checkpoints": {"k1": 4}}, "field 'checkpoints.k1.[key]': string should match pattern"),
+    "offsets": ({"checkpoints": {"1": None}}, "field 'checkpoints.1': input should be a valid integer"),
+    "list": ({"checkpoints": [1]}, "field 'checkpoints': input should be a valid object"),
 }
 
 
