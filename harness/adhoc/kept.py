@@ -242,7 +242,6 @@ def up(
     document: command_line.ClusterDocument,
     kafka: str | None,
     out: Path,
-    command: str,
     log: Log,
 ) -> tuple[str, str]:
     """Launch a kept cluster with its topics; return its run id, and a text with its addresses and the next commands.
@@ -256,7 +255,7 @@ def up(
     spec = ClusterSpec.of(document.cluster, kafka)
     images = images_for(client, spec, log)
     with host_lease("integrity", "aftershock cluster up", log):
-        home = RunDir.create(out, "cluster", 0, command)
+        home = RunDir.create(out, "cluster", 0)
         (home.path / "plan.yaml").write_text(document.on(spec.kafka).to_yaml(), encoding="utf-8")
         try:
             with closing(launch(spec, home.run_id, home.path, images, log, keep=True)) as cluster:

@@ -5,9 +5,7 @@ On a warm cluster, one Spark session judges all runs.
 
 import os
 import secrets
-import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,10 +34,9 @@ from aftershock.results.report.page import write_report
 
 def on_new_clusters(home: Path, seed: int, progress: Progress) -> Perform:
     """Return a function that makes a planned run below ``home`` on a cluster of its own, and judges it."""
-    command = shlex.join(["aftershock", *sys.argv[1:]])
 
     def run(planned: Planned) -> Path:
-        request = Request(find(planned.plan), planned.settings, seed, home, command, planned.kafka)
+        request = Request(find(planned.plan), planned.settings, seed, home, planned.kafka)
         return perform(request, progress)[0]
 
     return run
@@ -59,13 +56,12 @@ def warm_cluster(
     session = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
     suite = Suite(out / session, os.getpid(), keep_failed=False)
     pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
-    command = shlex.join(["aftershock", *sys.argv[1:]])
 
     def run_plan(job: Job) -> tuple[Path, Verdict]:
         slos = [objective.slo for objective in job.checked.plan.objectives if objective.gate == "verdict"]
         kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
         plan = job.timeline.name
-        begin = partial(RunDir.create, suite.out, plan, job.timeline.seed, command)
+        begin = partial(RunDir.create, suite.out, plan, job.timeline.seed)
         home = drive(job, kind, suite, f"{name} {plan}", begin, console, pool).path
         verdict = judge(home)
         if reports or verdict.status is Status.FAIL:

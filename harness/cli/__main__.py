@@ -8,7 +8,6 @@ command runs, so that ``--help`` and the plan commands start quickly.
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -115,7 +114,6 @@ def run(
         permissions=Permissions(tuple(allow_attach or ()), tuple(secret or ())),
         spark=spark,
         strict=strict,
-        command=shlex.join(["aftershock", *sys.argv[1:]]),
     )
     progress = Progress()
     home, result = perform(request, progress)

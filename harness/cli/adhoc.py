@@ -5,7 +5,6 @@ injected or not healed, and 130 if an interrupt ended the fault and it was heale
 """
 
 import json
-import shlex
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -57,8 +56,7 @@ def up(
         raise PlanError([refused_image(f"{spec}: `cluster.image`", image)])
     if cluster_spec.ignored:
         log(f"only `cluster` and `topics` of {spec} are used; ignored: {', '.join(cluster_spec.ignored)}")
-    command = shlex.join(["aftershock", *sys.argv[1:]])
-    run_id, text = kept.up(engine.connect(), cluster_spec, kafka, out, command, log)
+    run_id, text = kept.up(engine.connect(), cluster_spec, kafka, out, log)
     print(text, flush=True)
     print(f"run: {out / run_id}", file=sys.stderr)
     return 0

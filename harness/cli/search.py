@@ -9,7 +9,6 @@ one was slow or broke a promise, and 2 if scenarios are missing or undecided. Ex
 """
 
 import json
-import shlex
 import sys
 import time
 from dataclasses import replace
@@ -120,9 +119,9 @@ def minimise(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AftershockError(f"can't write to {folder}: {error.strerror}; choose another --out") from error
-    log, command = Progress().log, shlex.join(["aftershock", *sys.argv[1:]])
+    log = Progress().log
     log(f"to watch: tail -f {folder / 'progress.log'}")
-    with execution.warm_clusters(source, folder, spark, command, allow_exec=allow_exec) as perform:
+    with execution.warm_clusters(source, folder, spark, allow_exec=allow_exec) as perform:
         cache = Cache(folder / "cache.jsonl", log)
         story = Minimisation(
             source, cache, perform, time.monotonic, log, lambda so_far: execution.write(so_far, folder)

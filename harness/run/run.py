@@ -60,7 +60,6 @@ class Request:
     changes: tuple[str, ...]
     seed: int
     out: Path
-    command: str
     kafka: str | None = None
     keep: bool = False
     rehearse: bool = False
@@ -178,7 +177,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
             engine.kafka_image(client, version, log)
     kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
     with host_lease(kind, f"aftershock run {job.timeline.name}", log), ExitStack() as resources:
-        home = RunDir.create(request.out, job.timeline.name, request.seed, request.command)
+        home = RunDir.create(request.out, job.timeline.name, request.seed)
         with record_outcome(home, progress):
             if attach:
                 _drive_attached(job, attach, home, progress)

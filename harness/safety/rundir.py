@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import subprocess
 import sys
 import time
@@ -44,6 +45,11 @@ class RunClock:
         await asyncio.sleep(max(0, t_us - self.now_us()) / 1e6)
 
 
+def command_line() -> str:
+    """Return the ``aftershock`` command that this process executes."""
+    return shlex.join(["aftershock", *sys.argv[1:]])
+
+
 class RunDir:
     """Run directory; ``facts`` is the content of ``run.json``."""
 
@@ -52,9 +58,10 @@ class RunDir:
         self.facts: dict[str, Any] = dict(facts)
 
     @classmethod
-    def create(cls, parent: Path, plan: str, seed: int, command: str) -> "RunDir":
+    def create(cls, parent: Path, plan: str, seed: int, command: str | None = None) -> "RunDir":
         """Create a run directory under ``parent``, named after the time and the plan.
 
+        ``command`` is the command that started the run, by default that of this process.
         Raises EvidenceError if the run directory can't be written.
         """
         now = datetime.now(UTC)
@@ -97,7 +104,7 @@ class RunDir:
             },
             "owner": owner(),
             "faults": [],
-            "command": command,
+            "command": command_line() if command is None else command,
         }
         home = cls(path, {})
         home.update(**facts)

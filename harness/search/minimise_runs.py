@@ -21,7 +21,7 @@ from aftershock.harness.run import leased_run
 from aftershock.harness.run.run import prepare
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.lease import lease_kind
-from aftershock.harness.safety.rundir import RunDir
+from aftershock.harness.safety.rundir import RunDir, command_line
 from aftershock.harness.search import corpus
 from aftershock.harness.search.minimise import CandidateRun, Minimised, Performer, Source, same_failure
 from aftershock.results.evidence.files import write_whole
@@ -29,9 +29,7 @@ from aftershock.results.judge import Judge
 
 
 @contextmanager
-def warm_clusters(
-    source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool
-) -> Iterator[Performer]:
+def warm_clusters(source: Source, folder: Path, spark: str | None, *, allow_exec: bool) -> Iterator[Performer]:
     """Yield a function that runs and judges candidate plans; clusters and Spark end with the ``with`` block.
 
     The yielded function returns the result ``broke`` if the cluster, a fault or a client of the run failed, and raises
@@ -52,13 +50,13 @@ def warm_clusters(
 
         def begin() -> RunDir:
             nonlocal run_id
-            home = RunDir.create(folder / "runs", job.timeline.name, job.timeline.seed, command)
+            home = RunDir.create(folder / "runs", job.timeline.name, job.timeline.seed)
             home.update(minimises=source.run_id)
             run_id = home.run_id
             return home
 
         try:
-            home = leased_run.drive(job, kind, suite, command, begin, console)
+            home = leased_run.drive(job, kind, suite, command_line(), begin, console)
         except (ClusterError, FaultError, WorkloadError) as error:
             return CandidateRun("broke", str(error).split("\n")[0], run_id)
         try:

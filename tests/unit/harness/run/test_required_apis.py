@@ -98,7 +98,7 @@ def test_a_run_on_a_metadata_only_cluster_is_refused_before_anything_changes(tmp
         plan = tmp_path / "plan.yaml"
         plan.write_text(text(broker.bootstrap, faults="[{kind: elect, topic: orders}]"))
         allowed = Permissions(addresses=(broker.bootstrap,))
-        request = Request(plan, (), 0, tmp_path / "runs", "test", permissions=allowed)
+        request = Request(plan, (), 0, tmp_path / "runs", permissions=allowed)
         with pytest.raises(PlanError) as refused:
             perform(request, Progress())
         problems = "\n".join(refused.value.problems)

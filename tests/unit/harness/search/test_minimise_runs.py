@@ -77,7 +77,7 @@ def verdict(status: Status) -> Verdict:
 
 
 def clusters(folder: Path) -> AbstractContextManager[Performer]:
-    return warm_clusters(source(), folder, None, "aftershock minimise run-0", allow_exec=False)
+    return warm_clusters(source(), folder, None, allow_exec=False)
 
 
 def test_a_run_is_driven_and_judged(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
