@@ -19,7 +19,7 @@ from aftershock.faults.plans import find
 from aftershock.faults.sections.document import load
 from aftershock.faults.sections.workloads import ARMS_MAX
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Planned
 from aftershock.results.studies.advice import ADVISED, advised
 from aftershock.workloads.load.assignment import parse_setting
 

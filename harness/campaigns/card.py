@@ -17,8 +17,7 @@ from aftershock.faults.sections.document import load
 from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.audit import BLOCKS, NAME, SUITES
 from aftershock.harness.campaigns.evidence import Observed, replacement, size_of, write_run
-from aftershock.harness.campaigns.planned import Planned
-from aftershock.harness.campaigns.store import Record
+from aftershock.harness.campaigns.store import Planned, Record
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.model.text import table

@@ -13,8 +13,7 @@ from pathlib import Path
 from aftershock.errors import AftershockError
 from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.evidence import Observed, replacement, size_of, write_run
-from aftershock.harness.campaigns.planned import Planned
-from aftershock.harness.campaigns.store import Record
+from aftershock.harness.campaigns.store import Planned, Record
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled

@@ -19,8 +19,7 @@ from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.evidence import Observed, replacement, size_of, write_run
 from aftershock.harness.campaigns.kip_budget import Allotted
 from aftershock.harness.campaigns.kip_trials import Trial
-from aftershock.harness.campaigns.planned import Planned
-from aftershock.harness.campaigns.store import Perform, Record
+from aftershock.harness.campaigns.store import Perform, Planned, Record
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from aftershock.harness.campaigns.kip_trials import Trial
-from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Planned
 from aftershock.results.studies.statement import DECIDING, UNITS_MIN
 from aftershock.results.studies.trials.claim import Claim, requirements
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Planned
 from aftershock.results.studies.durability import ELR
 from aftershock.results.studies.statement import Plot
 from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224

@@ -10,18 +10,23 @@
   cards of all audits below FOLDER, and a short form of the card ``clients`` into README
 """
 
+import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns import audit, card, durability, kip, machines, store
+from aftershock.harness.campaigns import audit, card, durability, kip, store
 from aftershock.harness.campaigns.kip_trials import TRIALS, select_trials
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.model.text import table
 from aftershock.results.studies.trials.mechanism import mechanism
 
 CLIENTS = "clients"
+MACHINE_PLANS = ("grey-failures", "lost-hosts")
+_SECOND_MS = 1_000
+_KEPT = ("id", "subject", "phase", "n", "observed", "unit", "status")
 
 
 def block_of(page: str, name: str, command: str) -> tuple[str, str, str]:
@@ -73,10 +78,54 @@ def power_cuts(out: str, folder: str, page: str) -> None:
 
 
 def sick_machines(out: str, folder: str, page: str) -> None:
-    machines.keep_checks(Path(out), Path(folder))
-    for plan in machines.PLANS:
+    """Write the tables of the newest runs; a plan without a run keeps the checks that are stored."""
+    keep_checks(Path(out), Path(folder))
+    for plan in MACHINE_PLANS:
         stored = read_object(Path(folder) / f"{plan}.json")
-        write_block(Path(page), machines.table(stored["checks"]), "machines", plan)
+        write_block(Path(page), machines_table(stored["checks"]), "machines", plan)
+
+
+def keep_checks(out: Path, folder: Path) -> None:
+    """Store the SLO checks of the newest run of each plan below ``out``; leave out plans without a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    newest: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(out.rglob("verdict.json"), key=lambda path: path.parent.name):
+        verdict = read_object(path)
+        if verdict.get("plan") in MACHINE_PLANS:
+            newest[verdict["plan"]] = verdict
+    for plan, latest in newest.items():
+        checks = [{key: check[key] for key in _KEPT} for check in latest["checks"] if check["kind"] == "slo"]
+        document = {"plan": plan, "run_id": latest["run_id"], "status": latest["status"], "checks": checks}
+        write_whole(folder / f"{plan}.json", json.dumps(document, indent=1) + "\n")
+
+
+def machines_table(checks: Iterable[Mapping[str, Any]]) -> str:
+    """Return a Markdown table with a row for each metric and window, and a column for each client and workload."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    columns: dict[str, None] = {}
+    for check in checks:
+        window = check["phase"]
+        if window is None or "arm=" not in check["subject"]:
+            continue
+        column = check["subject"].replace("workload=", "").replace("arm=", "")
+        columns[column] = None
+        metric = check["id"].removeprefix("slo/").removesuffix(f"-{window}").removesuffix(f"-{window[6:]}")
+        rows.setdefault((metric, window.removeprefix("fault/")), {})[column] = _figure(check)
+    lines = [
+        [f"{metric.replace('-', ' ').replace('.', ' ')}, {window}", *(figures.get(column, "-") for column in columns)]
+        for (metric, window), figures in rows.items()
+    ]
+    return "".join(table(["metric, window", *columns], lines)).rstrip()
+
+
+def _figure(check: Mapping[str, Any]) -> str:
+    observed, unit = check["observed"], check["unit"]
+    if observed is None:
+        return "-"
+    if unit not in ("ms", "s"):
+        return f"{observed:.4g} {unit}"
+    ms = observed * (1000 if unit == "s" else 1)
+    return f"{ms:.0f} ms" if ms < _SECOND_MS else f"{ms / _SECOND_MS:.1f} s"
 
 
 def gallery(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:

@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.console import Console
 
 from aftershock.faults.plans import find
-from aftershock.harness.campaigns.planned import Planned
-from aftershock.harness.campaigns.store import Perform
+from aftershock.harness.campaigns.store import Perform, Planned
 from aftershock.harness.cluster import engine
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
 from aftershock.harness.lifecycle.pool import Pool
+from aftershock.harness.run.job import Job
 from aftershock.harness.run.leased_run import drive
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Job, Request, perform
+from aftershock.harness.run.run import Request, perform
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.lease import lease_kind
 from aftershock.harness.safety.ownership import owner

@@ -98,7 +98,7 @@ def run(
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
     from aftershock.faults.plans import find
-    from aftershock.harness.run.permissions import Permissions
+    from aftershock.harness.run.job import Permissions
     from aftershock.harness.run.run import Request, perform
     from aftershock.results.report.trace import export_run
 
@@ -191,7 +191,7 @@ def images(
     from aftershock.harness.cluster import engine
     from aftershock.harness.cluster.image_contract import check_image
     from aftershock.harness.lifecycle.launch import images_for
-    from aftershock.harness.run.run import prepare
+    from aftershock.harness.run.job import prepare
     from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log

@@ -47,7 +47,7 @@ def up(
     from aftershock.faults.plans import find
     from aftershock.harness.adhoc import kept
     from aftershock.harness.cluster import engine
-    from aftershock.harness.run.permissions import refused_image
+    from aftershock.harness.run.job import refused_image
     from aftershock.harness.run.progress import Progress
 
     log = Progress().log
@@ -134,7 +134,7 @@ def heal(
     from aftershock.harness.cluster import engine
     from aftershock.harness.cluster.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
     from aftershock.harness.lifecycle import heal as healing
-    from aftershock.harness.run.permissions import Permissions, refuse_attachment
+    from aftershock.harness.run.job import Permissions, refuse_attachment
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.safety import ownership
     from aftershock.harness.world import client_processes
@@ -199,7 +199,7 @@ def conformance(
     from contextlib import nullcontext
 
     from aftershock.harness.adhoc.conformance import document, leased_cluster, table, text
-    from aftershock.harness.run.permissions import Permissions, normalise, permitted_addresses, read_project_file
+    from aftershock.harness.run.job import Permissions, normalise, permitted_addresses, read_project_file
     from aftershock.harness.run.progress import Progress
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
     from aftershock.workloads.adapters.conformance.checks import CHECKS, examine

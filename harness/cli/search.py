@@ -57,35 +57,33 @@ def explore(
     from aftershock.faults.plans import find
     from aftershock.faults.search.swarm import frame_of
     from aftershock.harness.campaigns.runner import warm_cluster
-    from aftershock.harness.run.permissions import refuse_programs
+    from aftershock.harness.run.job import refuse_programs
     from aftershock.harness.run.progress import Progress, annotate_github
     from aftershock.harness.search import corpus
-    from aftershock.harness.search import exploration as output
-    from aftershock.harness.search import explore as ledger
-    from aftershock.harness.search.explore import Budget, Search, SearchRequest, require_budget_for_first_run
+    from aftershock.harness.search import explore as lab
     from aftershock.results.model.check import Status
 
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
-    time_left = Budget(budget_s(budget), time.monotonic)
+    time_left = lab.Budget(budget_s(budget), time.monotonic)
     checked = load_plan(find(frame))
     if not allow_exec:
         refuse_programs(checked)
-    request = SearchRequest(frame_of(checked), seed, out, datetime.now(UTC).date(), allow_exec)
-    coverage, known_failures = ledger.read(out / ledger.NAME), corpus.read(out / corpus.NAME)
+    request = lab.SearchRequest(frame_of(checked), seed, out, datetime.now(UTC).date(), allow_exec)
+    coverage, known_failures = lab.read(out / lab.NAME), corpus.read(out / corpus.NAME)
     for message in (*coverage.broken, *known_failures.skipped):
         progress.log(message)
-    require_budget_for_first_run(request, coverage, time_left)
+    lab.require_budget_for_first_run(request, coverage, time_left)
     with warm_cluster("explore", out, spark, progress, console) as run_plan:
-        search = Search(request, time_left, run_plan, progress.log)
+        search = lab.Search(request, time_left, run_plan, progress.log)
         coverage = search.go(coverage, known_failures)
     annotate_github([run.home for run in search.runs if run.home and run.status is Status.FAIL])
     if as_json:
-        print(json.dumps(output.document(request, coverage, search.runs), indent=1))
+        print(json.dumps(lab.document(request, coverage, search.runs), indent=1))
     else:
-        print(output.text(request, coverage, search.runs))
-    print(f"coverage: {out / ledger.NAME}", file=sys.stderr)
-    return output.exit_code(search.runs)
+        print(lab.text(request, coverage, search.runs))
+    print(f"coverage: {out / lab.NAME}", file=sys.stderr)
+    return lab.exit_code(search.runs)
 
 
 def minimise(
@@ -269,10 +267,10 @@ def audit(
     from aftershock.harness.campaigns import audit as lab
     from aftershock.harness.campaigns import card as cards
     from aftershock.harness.campaigns import store
-    from aftershock.harness.campaigns.planned import Planned
     from aftershock.harness.campaigns.runner import warm_cluster
+    from aftershock.harness.campaigns.store import Planned
+    from aftershock.harness.run.job import prepare
     from aftershock.harness.run.progress import Progress
-    from aftershock.harness.run.run import prepare
 
     def show(card: cards.Card) -> int:
         print(json.dumps(cards.document(card), indent=1) if as_json else cards.text(card))

@@ -15,7 +15,7 @@ from docker.models.containers import Container
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
 from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
-from aftershock.harness.cluster.log_files import read_checkpoints, read_metadata_log
+from aftershock.harness.cluster.disks import read_checkpoints, read_metadata_log
 from aftershock.harness.cluster.node import (
     ContainerUsage,
     KafkaNode,

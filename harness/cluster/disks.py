@@ -7,12 +7,24 @@ which never restarts, mounts all tmpfs volumes, and a broker's records survive a
 In a cluster with block devices, ``LOG_DIR`` is an ext4 file system on a loop device. The device's file is on a further
 volume, ``<node>-image``. The container ``<node>-device`` holds the device open; once that container and the node are
 removed, the kernel detaches the device.
+
+A power cut loses what was not yet flushed to the device. The kernel shuts the file system of a node down at once,
+without writing its journal or any dirty page (ioctl ``EXT4_IOC_SHUTDOWN`` with ``EXT4_GOING_FLAGS_NOLOGFLUSH``, the
+same number as XFS's ``XFS_IOC_GOINGDOWN``). The node's processes are frozen before, so that no broker notices, and
+killed afterwards. A further container, ``<node>-cutter``, mounts the volumes meanwhile: the engine unmounts a volume
+when its last container ends, and an unmount before the shutdown would write everything. Once the cutter is removed, the
+next start of a node mounts its file system anew.
 """
 
+import base64
 import json
 import re
 import time
-from collections.abc import Mapping
+from binascii import Error as Base64Error
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import docker
@@ -21,10 +33,11 @@ from docker.models.containers import Container
 
 from aftershock.errors import ClusterError, EngineError
 from aftershock.faults.sections.cluster import BlockDevice
-from aftershock.faults.targets.values import DiskDefects, LogDamage
+from aftershock.faults.targets.values import DiskDefects, LogDamage, TopicPartition
 from aftershock.harness.cluster.engine import docker_errors, run_to_end
 from aftershock.harness.cluster.node import KafkaNode, node_name
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
+from aftershock.harness.kafka.leader_history import parse_checkpoint
 from aftershock.harness.safety.ownership import NODE
 
 _IMAGE_DIR = "/image"
@@ -250,3 +263,121 @@ def run_in_node(node: KafkaNode, script: str, path: str) -> str:
             return str(output.decode())
         problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
     raise ClusterError(problem)
+
+
+_END = "end"  # docker-py can lose output (run_in_node), which then has no last line
+_METADATA = f"cat {LOG_DIR}/__cluster_metadata-0/*.log | base64; echo {_END}"
+# grep prints each line after the name of its file, for any number of files in one process
+_CHECKPOINTS = f"find DIRS -mindepth 2 -maxdepth 2 -name leader-epoch-checkpoint -exec grep -H '' {{}} + ; echo {_END}"
+_LINE = re.compile(r"/(?P<topic>[^/:]+)-(?P<partition>\d+)/leader-epoch-checkpoint:(?P<content>.*)")
+
+
+def read_metadata_log(node: KafkaNode) -> bytes:
+    """Return the segments of the controllers' log as the node has it, in order; raise ClusterError on failure."""
+    text = _whole_output(node, _METADATA)
+    try:
+        return base64.b64decode(text)
+    except Base64Error as error:
+        raise ClusterError(f"the metadata log of {node.node.name} was read only in part ({error})") from error
+
+
+def read_checkpoints(node: KafkaNode, log_dirs: tuple[str, ...]) -> dict[TopicPartition, dict[int, int]]:
+    """Return the start offset of each leader epoch of each replica on a node; raise ClusterError on failure."""
+    files: dict[TopicPartition, list[str]] = defaultdict(list)
+    for line in _whole_output(node, _CHECKPOINTS.replace("DIRS", " ".join(log_dirs))).splitlines():
+        if match := _LINE.search(line):
+            files[match["topic"], int(match["partition"])].append(match["content"])
+    try:
+        return {where: parse_checkpoint(lines) for where, lines in files.items()}
+    except ValueError as error:
+        raise ClusterError(f"a leader epoch checkpoint of {node.node.name} can't be read: {error}") from error
+
+
+def _whole_output(node: KafkaNode, script: str) -> str:
+    text, end, rest = run_in_node(node, script, LOG_DIR).rpartition(f"{_END}\n")
+    if not end or rest:
+        raise ClusterError(f"the output of `{script}` in {node.node.name} is incomplete")
+    return text
+
+
+_LIFE_S = 120  # of a cutter whose creator has died
+_EXIT_S = 10
+_SHUT_DOWN = (
+    'for (@ARGV) { open(my $directory, "<", $_) or die "$_: $!\\n"; my $flags = pack("L", 2); '
+    'ioctl($directory, 0x8004587d, $flags) or die "$_: $!\\n" }'
+)
+
+
+def cut_power(nodes: Collection[KafkaNode]) -> list[KafkaNode]:
+    """Cut the power of nodes at the same moment; return those whose file system is shut down, as the kernel reports.
+
+    Raises ClusterError if a step fails; nodes may then be frozen, and `restore_power` starts them.
+    """
+    paths = {node: f"/cut/{node_name(node.container)}" for node in nodes}
+    with _cutter(paths) as cutter, ThreadPoolExecutor(max_workers=len(paths)) as pool:
+        list(pool.map(KafkaNode.pause, paths))
+        _execute(cutter, "perl", "-e", _SHUT_DOWN, *paths.values())
+        # device, mount point, type, options, ...
+        mounts = [line.split() for line in _execute(cutter, "cat", "/proc/mounts").splitlines()]
+        shut_down = {mount[1] for mount in mounts if "shutdown" in mount[3].split(",")}
+        list(pool.map(_end, paths))
+    return [node for node, path in paths.items() if path in shut_down]
+
+
+def restore_power(nodes: Collection[KafkaNode]) -> None:
+    """Start nodes on newly mounted file systems, also after an interrupted `cut_power`."""
+    for node in nodes:
+        _remove_cutter(node.container)
+        if node.state() == "paused":
+            _end(node)
+    for node in nodes:
+        node.restart()
+
+
+def _end(node: KafkaNode) -> None:
+    node.kill()
+    with docker_errors(ClusterError, f"wait for the end of the node {node_name(node.container)}"):
+        node.container.wait(timeout=_EXIT_S)
+
+
+@contextmanager
+def _cutter(paths: "dict[KafkaNode, str]") -> Iterator[Container]:
+    containers = [node.container for node in paths]
+    first = containers[0]
+    tools = first.client.containers.get(f"{node_name(first)}-device").image.id
+    _remove_cutter(first)
+    with docker_errors(ClusterError, f"start a container that cuts the power of {node_name(first)}"):
+        cutter = first.client.containers.run(
+            tools,
+            ["sleep", str(_LIFE_S)],
+            name=_cutter_name(first),
+            labels={key: value for key, value in first.labels.items() if key != NODE},
+            volumes={
+                mounted_volumes(node.container)[LOG_DIR]: {"bind": path, "mode": "rw"} for node, path in paths.items()
+            },
+            init=True,
+            detach=True,
+            **DEVICE_ACCESS,
+        )
+    try:
+        yield cutter
+    finally:
+        _remove_cutter(first)
+
+
+def _cutter_name(container: Container) -> str:
+    return f"{node_name(container)}-cutter"
+
+
+def _remove_cutter(container: Container) -> None:
+    with docker_errors(ClusterError, f"remove {_cutter_name(container)}"), suppress(NotFound):
+        container.client.containers.get(_cutter_name(container)).remove(force=True, v=True)
+
+
+def _execute(cutter: Container, *command: str) -> str:
+    with docker_errors(ClusterError, f"run a command in {cutter.name}"):
+        code, output = cutter.exec_run(list(command))
+    text = str(output.decode(errors="replace"))
+    if code != 0:
+        raise ClusterError(f"the power could not be cut in {cutter.name}: {text.strip()}")
+    return text

@@ -20,14 +20,13 @@ from testcontainers.core.network import Network
 
 from aftershock.errors import ClusterError, EngineError, FaultError, Log
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster import clocks, engine, gc_pauses
+from aftershock.harness.cluster import engine, preloads
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
 from aftershock.harness.cluster.disks import create_volumes, run_on_volume, volumes_of
 from aftershock.harness.cluster.engine import Image, docker_errors
 from aftershock.harness.cluster.image_contract import checked_image
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.packets import start_helper
-from aftershock.harness.cluster.preloads import create_preload, preload_volume
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node, client_listener, cluster_id_of
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.settings import create_topic_on, set_level
@@ -144,7 +143,7 @@ def _prepare(cluster: Cluster) -> None:
         set_level(cluster.admin, feature, level)
     if spec.clocks:
         replicas = {number: (broker,) for number, broker in enumerate(spec.topology.broker_ids)}
-        create_topic_on(cluster.admin, clocks.TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
+        create_topic_on(cluster.admin, preloads.CLOCK_TOPIC, replicas, {"message.timestamp.type": "LogAppendTime"})
     if spec.block_device and spec.block_device.flush_boot:
         # a node whose `bootstrap.checkpoint`, which Kafka does not flush, is lost in a power cut never starts again
         def flush(node: KafkaNode) -> None:
@@ -175,7 +174,7 @@ class _DockerObjects:
 
     @property
     def preload_folders(self) -> list[str]:
-        return [clocks.CLOCK_DIR] * self.spec.clocks + [gc_pauses.GC_DIR] * self.spec.gc_pauses
+        return [preloads.CLOCK_DIR] * self.spec.clocks + [preloads.GC_DIR] * self.spec.gc_pauses
 
     def name_of(self, node: Node) -> str:
         return f"{self.prefix}-{node.name}"
@@ -184,7 +183,7 @@ class _DockerObjects:
         name = self.name_of(node)
         create_volumes(self.client, self.spec, node, name, self.labels, self.tools)
         for folder in self.preload_folders:
-            create_preload(self.client, name, folder, self.labels, self.tools)
+            preloads.create_preload(self.client, name, folder, self.labels, self.tools)
 
     def start_proxy_layer(self, home: Path) -> ProxyLayer:
         """Start Toxiproxy with the links of the cluster, and what the spec asks for around it."""
@@ -224,7 +223,9 @@ class _DockerObjects:
     def node_container(self, node: Node, proxy_layer: ProxyLayer) -> Container:
         """Return the container of a node, not yet started; a host of the node is started before."""
         spec, name = self.spec, self.name_of(node)
-        preloaded = (clocks.ENVIRONMENT if spec.clocks else {}) | (gc_pauses.ENVIRONMENT if spec.gc_pauses else {})
+        environment = spec.environment(node, cluster_id_of(self.run_id), _advertised(spec, node, proxy_layer))
+        environment |= preloads.CLOCK_ENVIRONMENT if spec.clocks else {}
+        environment |= preloads.GC_ENVIRONMENT if spec.gc_pauses else {}
         network: dict[str, Any] = {"hostname": node.name}
         if spec.hosts:
             host = Container(self.images.kafka.name, f"{name}-host", self.labels, **network)
@@ -235,7 +236,7 @@ class _DockerObjects:
             self.images.kafka.name,
             name,
             {**self.labels, NODE: str(node.id), "aftershock.rack": node.rack},
-            env=spec.environment(node, cluster_id_of(self.run_id), _advertised(spec, node, proxy_layer)) | preloaded,
+            env=environment,
             mem_limit=spec.memory,
             # root without DAC_OVERRIDE, so that an unwritable log directory is unwritable for root too
             cap_drop=["DAC_OVERRIDE"],
@@ -245,7 +246,7 @@ class _DockerObjects:
         for volume, path in volumes_of(spec, node, name).items():
             container.with_volume_mapping(volume, path, "rw")
         for folder in self.preload_folders:
-            container.with_volume_mapping(preload_volume(name, folder), folder, "rw")
+            container.with_volume_mapping(preloads.preload_volume(name, folder), folder, "rw")
         if not spec.hosts:
             self._connect(container, node)
         return container

@@ -27,7 +27,7 @@ from aftershock.faults.plan.sample_size import slo_problems
 from aftershock.faults.sections import document
 from aftershock.faults.sections.document import Location, did_you_mean, format_problems
 from aftershock.harness.run import leased_run
-from aftershock.harness.run.run import Job, prepare
+from aftershock.harness.run.job import Job, prepare
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.harness.safety.lease import Kind, lease_kind
 from aftershock.harness.safety.rundir import RunDir

@@ -17,7 +17,7 @@ from aftershock.errors import AftershockError, EvidenceError, Log
 from aftershock.harness.pytest.chaos import EXPECTATIONS, run_starter
 from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.run import leased_run
-from aftershock.harness.run.run import prepare
+from aftershock.harness.run.job import prepare
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.results.evidence.files import read_json
 from aftershock.results.judge import Judge

@@ -1,83 +1,94 @@
-"""Live part of a run, before judging, which starts clients, injects faults, and reads the final logs.
+"""Live part of a run, before judging: clients start, faults are injected, and the final logs are read.
 
-`docs/DESIGN.md` lists the metrics that are recorded during a run.
+`docs/DESIGN.md` lists the metrics that are recorded during a run. The phases of the load are in ``live_run.py``.
 """
 
 import asyncio
+import errno
 import gc
-import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from aftershock.errors import AftershockError, FaultError, Log, PlanError
-from aftershock.faults.runtime import abort
+from aftershock.errors import AftershockError, EvidenceError, FaultError, PlanError, WorkloadError
 from aftershock.faults.runtime.record import Clock
-from aftershock.faults.targets.world import Linked, World
-from aftershock.faults.timeline.executor import execute
-from aftershock.faults.timeline.timeline import Marks, Objective, Timeline, phases
-from aftershock.harness.cluster.assignments import RunContext, assignments
+from aftershock.faults.runtime.waiting import wait_until
+from aftershock.faults.targets.world import ClientControl, Linked
+from aftershock.faults.timeline.timeline import Objective
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.assignments import RunContext, assignments, java_command
 from aftershock.harness.cluster.target import Target
-from aftershock.harness.kafka.groups import sessions_after_run
-from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
-from aftershock.harness.lifecycle.heal import advise
-from aftershock.harness.run.complete_groups import complete_groups
+from aftershock.harness.lifecycle.heal import defer_interrupts
+from aftershock.harness.run.job import Job
 from aftershock.harness.run.leaders import LeaderRecorder
-from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
-from aftershock.harness.run.sampler import Reading, Sampler, in_thread
-from aftershock.harness.run.saver import save
+from aftershock.harness.run.live_run import LiveRun, race
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.recording import Sampler, keep_saving
+from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
-from aftershock.harness.world.client_processes import ClientProcesses
+from aftershock.harness.world.client_processes import ClientProcesses, spool_for
 from aftershock.harness.world.world import world_of
-from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
-from aftershock.workloads.load import process
-from aftershock.workloads.load.events import Reported, Ticker
-from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
-from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
-from aftershock.workloads.load.warmup import judge_warmup
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment
+from aftershock.workloads.load.events import Ticker
+from aftershock.workloads.load.fleet import Fleet
 
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3
-READ_IDLE_S = 30.0
-AFTER_FAULT_US = 61_000_000
-"""Time after the last fault in which a consumer need not read on, a second more than the judge's ``RECOVERY_US``."""
-
-SAVE_PERIOD_S = 60.0
-"""Seconds between two moments at which everything recorded so far is on the disk."""
-
-SEGMENTS_A_MOVE = 16
-"""Number of new segments, of about 1 MiB, after which rows are moved earlier."""
-
-_SAVE_POLL_S = 5.0
-T = TypeVar("T")
+GROUPS_DEADLINE_MS = 60_000
 _START_DEADLINE_S, _START_DEADLINE_S_EACH = 30.0, 1.0  # a JVM needs a second of a core to start
-_LEAD_US = 300_000  # from the start command to the first record
-_WARMUP_PERIOD_US = 500_000
 
 
-async def drive(
-    timeline: Timeline,
+def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
+    """Run a compiled plan on a ready cluster; call within ``with record_outcome(...)``.
+
+    ``cluster_facts`` are added to ``run.json`` before the first record is sent. Raises PlanError, before any record is
+    sent, if an SLO's threshold is below the timing noise of the host; otherwise the errors of `run.perform`.
+    """
+    (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
+    (home.path / "timeline.json").write_bytes(job.timeline.to_json())
+    java: tuple[str, ...] = ()
+    if job.has_java_clients:
+        kafka = cluster_facts["versions"].get("kafka", engine.DEFAULT_KAFKA)
+        image = engine.java_client_image(engine.connect(), kafka, progress.log)
+        java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))
+    clock = RunClock.starting_now()
+    plan_file = str(job.file) if job.file else None
+    origin_unix_us = time.time_ns() // 1000 - clock.now_us()
+    times = {"origin_ns": clock.origin_ns, "origin_unix_us": origin_unix_us}
+    home.update(plan_file=plan_file, rehearse=job.rehearse, **times, **cluster_facts)
+    spool = spool_for(home.run_id, home.path)
+    try:
+        asyncio.run(_run_load(job, cluster, home, spool.path, clock, progress, java))
+    except AftershockError as error:
+        for sentence in cluster.exits():
+            error.add_note(sentence)
+        raise
+    finally:
+        with defer_interrupts(progress.log):
+            spool.salvage()
+
+
+async def _run_load(
+    job: Job,
     cluster: Target,
     home: RunDir,
     spool: Path,
     clock: RunClock,
     progress: Progress,
     java: tuple[str, ...],
-    *,
-    rehearse: bool,
 ) -> None:
-    """Run the load and the faults on a ready cluster, and write the evidence to the run directory ``home``.
+    """Run the load and the faults, and write the evidence to the run directory ``home``.
 
     The clients write their rows to the folder ``spool`` in shared memory. ``java`` is the command that starts Kafka's
-    own Java client; empty if no arm uses the Java client. Raises PlanError, before any record is sent, if an SLO's
-    threshold is below the timing noise of the host; otherwise the errors of ``run.perform``.
+    own Java client; empty if no arm uses the Java client.
     """
+    timeline = job.timeline
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
     context = RunContext(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java)
@@ -100,7 +111,7 @@ async def drive(
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(clients, home.path / "logs")
     leaders = LeaderRecorder(cluster, timeline, home, clock)
-    run = _LiveRun(
+    run = LiveRun(
         *(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values())), begin, leaders
     )
 
@@ -108,8 +119,8 @@ async def drive(
         async with progress.following(run.status):
             await fleet.start(_START_DEADLINE_S + _START_DEADLINE_S_EACH * len(clients))
             run.record_reports()
-            await _race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
-            await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
+            await race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
+            await race(_watch_processes(fleet, cluster), run.play(rehearse=job.rehearse))
             await run.close()
 
     ticker = Ticker(clock.now_us, lambda event, **details: home.event(clock.now_us(), event, **details))
@@ -120,7 +131,7 @@ async def drive(
         gc.collect()
         with ticker:
             async with Sampler(home.path / "metrics", clock, run.counters) as sampler, leaders, fleet:
-                await _race(_save(home.path, spool, sampler, run.saved), load())
+                await race(keep_saving(home.path, spool, sampler, run.saved), load())
     finally:
         gc.unfreeze()
         journal.close()
@@ -172,266 +183,33 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
             yield f"{objective.at}: {problem}; raise the threshold of the SLO, or stop other work on the host"
 
 
-async def _save(
-    home: Path, spool: Path, sampler: "Sampler", saved: Callable[[int, int], None] = lambda *_: None
-) -> NoReturn:
-    """Move the clients' rows, metrics and events to the disk, every SAVE_PERIOD_S.
+async def complete_groups(clients: Iterable[Assignment], world: ClientControl, clock: Clock) -> None:
+    """Wait until each group of several members has all its members, and they own all partitions.
 
-    Rows are moved earlier if the clients are so fast that their rows would fill the shared memory. ``saved`` receives
-    the number of rows on the disk, and the time before which all rows are there. Raises EvidenceError if nothing can be
-    written.
+    The coordinators are asked, because a member without a partition can't tell whether the group is complete. Raises
+    WorkloadError after ``GROUPS_DEADLINE_MS``.
     """
-    saved_s, kept = time.monotonic(), 0
+    groups: dict[str, list[ConsumeAssignment]] = {}
+    for client in clients:
+        if isinstance(client, ConsumeAssignment) and client.group and client.members > 1 and not client.reserve:
+            groups.setdefault(client.group, []).append(client)
 
-    def save_events() -> None:
-        # clients append to this file too; fsync concerns the file, whoever wrote
-        with (home / "events.jsonl").open("rb") as events:
-            os.fsync(events.fileno())
-
-    while True:
-        await asyncio.sleep(min(_SAVE_POLL_S, SAVE_PERIOD_S))
-        is_due = time.monotonic() - saved_s >= SAVE_PERIOD_S
-        if is_due or _count_segments(spool) - kept >= SEGMENTS_A_MOVE:
-            saved_s, before_us = time.monotonic(), sampler.now_us()
-            await in_thread(save_events)
-            rows = await in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
-            saved(rows, before_us)
-            kept = _count_segments(spool)
-
-
-def _count_segments(spool: Path) -> int:
-    return sum(1 for _ in spool.glob("*/*.rows"))
-
-
-@dataclass
-class _LiveRun:
-    timeline: Timeline
-    cluster: Target
-    world: World
-    home: RunDir
-    clock: RunClock
-    progress: Progress
-    fleet: Fleet
-    journal: Journal
-    topics: Sequence[Topic]
-    begin: EndOffsets
-    leaders: LeaderRecorder
-    phase: str = "starting clients"
-    end_us: int | None = None  # planned end of the load
-    steady_start_us: int | None = None
-    rows: int | None = None  # on the disk
-    reading: tuple[ReadLimit, int] | None = None  # final read, and the records that it has to read
-
-    def __post_init__(self) -> None:
-        self.load_start_us = self.clock.now_us()
-
-    def saved(self, rows: int, before_us: int) -> None:
-        self.rows = rows
-        self.home.event(self.clock.now_us(), "saved", rows=rows, before_us=before_us)
-
-    def status(self) -> Status:
-        by_arm: dict[str, list[process.Progress]] = {}
-        for worker in self.fleet.progress().values():
-            by_arm.setdefault(f"{worker.workload}/{worker.arm} {worker.op}", []).append(worker)
-        arms = [
-            ArmStatus(
-                name,
-                None if workers[0].op == "consume" else sum(worker.sent for worker in workers),
-                sum(worker.ok for worker in workers),
-                sum(worker.failed + worker.in_doubt for worker in workers),
-                p99_ms([latency_us for worker in workers for latency_us in worker.window_us]),
-            )
-            for name, workers in by_arm.items()
-        ]
-        now_us = self.clock.now_us()
-        phase, left_s, worst = self.phase, None, None
-        if self.end_us is not None:
-            left_s = max(0, self.end_us - now_us) / 1e6
-        if self.reading:
-            phase = f"{phase}, {min(self.reading[0].records, self.reading[1]):,} of {self.reading[1]:,} records"
-        if self.steady_start_us is not None and (minute := self.fleet.worst_minute(self.steady_start_us)):
-            worst = (minute[0] - self.load_start_us) / 1e6, minute[1] / 1000
-        return Status(
-            phase,
-            max(0, now_us - self.load_start_us) / 1e6,
-            self.journal.open_faults(),
-            arms,
-            left_s,
-            (len(self.journal.injected), len(self.timeline.steps)),
-            worst,
-            self.rows,
-        )
-
-    def record_reports(self) -> None:
-        """Record what each client process reports, and which clients compare the values of records."""
-        reports = self.fleet.reports()
-        readers = [client for client in self.fleet.assignments if Reported.VALUES in reports.get(client.worker, ())]
-        compared = {f"{reader.workload}/{reader.arm}": None for reader in readers}
-        self.home.update(reports=reports, values_compared=[*compared, "log"])
-
-    def counters(self) -> list[Reading]:
-        """Return the bytes on each link, the CPU time of brokers' requests, and the counters that clients report."""
-        # the clients also count bytes, because Toxiproxy counts those of a connection only after the connection closes
-        readings = [
-            Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
-            for (proxy, node, stream), count in self.cluster.proxy_bytes().items()
-        ]
-        used = self.cluster.request_cpu_us().items()
-        readings += [Reading(broker, "broker.request_cpu_us", used_us) for broker, used_us in used]
-        for worker, progress in self.fleet.progress().items():
-            for broker, (sent, received) in progress.traffic.items():
-                link = f"client_{progress.rack}-k{broker}/{worker}"
-                readings.append(Reading(broker, f"client.sent_bytes/{link}", sent))
-                readings.append(Reading(broker, f"client.received_bytes/{link}", received))
-            readings += [Reading(None, f"client.{name}/{worker}", count) for name, count in progress.counts.items()]
-        return readings
-
-    async def play(self, *, rehearse: bool) -> None:
-        """Drive the load and the faults from the warm-up to the end; return when no record is in flight.
-
-        The warm-up ends when latency has become stable, or at the plan's time limit for the warm-up. The recorded start
-        and end of each phase are measured; the timeline has the planned times.
-        """
-        timing = self.timeline.timing
-        self.load_start_us = self.clock.now_us() + _LEAD_US
-        await self.fleet.go(self.load_start_us)
-        self._enter("warmup")
-        latest_us = self.load_start_us + timing.warmup_max_ms * 1000
-        after_warmup_us = (timing.steady_ms + self.timeline.length_ms) * 1000
-        self.end_us = latest_us + after_warmup_us
-        await self.clock.sleep_until_us(self.load_start_us + timing.warmup_min_ms * 1000)
-        while not (warmup := judge_warmup(self.fleet.medians_us())).ok and self.clock.now_us() < latest_us:
-            await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
-        after_ms = (self.clock.now_us() - self.load_start_us) // 1000
-        state = {"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why, "unsettled": warmup.unsettled}
-        self.home.update(warmup=state)
-        result = "complete" if warmup.ok else "NOT settled"
-        self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")
-
-        self.steady_start_us = steady_start_us = self.clock.now_us()
-        self.end_us = steady_start_us + after_warmup_us
-        self._enter("steady")
-        await self._record_usage()
-        # the engine takes 1 to 2 s for a reading, and the second one shall end with the phase
-        took_us = self.clock.now_us() - steady_start_us
-        steady_end_us = steady_start_us + timing.steady_ms * 1000
-        await self.clock.sleep_until_us(steady_end_us - took_us)
-        await self._record_usage()
-        await self.clock.sleep_until_us(steady_end_us)
-
-        faults_start_us = load_end_us = self.clock.now_us()
-        if self.timeline.steps:
-            self._enter("fault")
-            await self._run_faults(rehearse=rehearse)
-            self._enter("recovery")
-            marks = Marks(self.load_start_us, steady_start_us, faults_start_us, self.clock.now_us())
-            # recovery starts at the end of the last fault window, or now if no fault was injected
-            windows = [p.end_us for p in phases(self.journal.lines, marks, self.timeline) if p.name == "fault"]
-            load_end_us = max(windows, default=marks.load_end_us) + timing.recovery_ms * 1000
-        self.end_us = load_end_us
-        await self.clock.sleep_until_us(load_end_us)
-        self._enter("ending")
-        await self.fleet.stop(load_end_us)
-        marks = Marks(self.load_start_us, steady_start_us, faults_start_us, load_end_us)
-        phase_list = phases(self.journal.lines, marks, self.timeline)
-        self.home.write_json("phases.json", [phase.as_json() for phase in phase_list])
-        self.home.update(marks=marks.as_json())
-
-    async def _record_usage(self) -> None:
-        """Add the current resource usage of each broker to ``run.json``; not called often, because reading is slow."""
-        usage = await asyncio.to_thread(self.cluster.usage)
-        brokers = {str(broker): resources._asdict() for broker, resources in usage.items()}
-        self.home.event(self.clock.now_us(), "broker_used", brokers=brokers)
-
-    async def _run_faults(self, *, rehearse: bool) -> None:
-        log = self.progress.log
-
-        async def run_steps() -> None:
-            try:
-                await execute(self.timeline, self.world, self.journal, self.clock, log, rehearse=rehearse)
-            except FaultError as error:
-                advise(error, self.journal.lines, self.cluster)
-                raise
-
-        conditions = [abort.parse(text) for text in self.timeline.abort]
-        if not conditions:
-            await run_steps()
-            return
-        watch = abort.AbortWatch(conditions, [topic.name for topic in self.topics], self.world, self.clock)
-        reason = None
-        try:
-            await _race(watch.keep(), run_steps())
-        except abort.AbortConditionMet as error:
-            reason = str(error)
-            log(f"aborted by the plan's abort condition: {reason}")
-        self.home.update(abort={"looks": watch.looks, "met": reason})
-
-    async def close(self) -> None:
-        """Write the logs of all topics to disk, let the consumers read them to the end, and stop the clients."""
-        cluster, home, log = self.cluster, self.home.path, self.progress.log
-        self.phase, self.end_us = "reading the topics and every replica", None
-        log(self.phase)
-        bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
-        ends = await asyncio.to_thread(end_offsets, bootstrap, self.topics, READ_IDLE_S, security)
-        limit = ReadLimit(READ_IDLE_S)
-        first = sum(offset for offsets in self.begin.values() for offset in offsets.values())
-        self.reading = limit, sum(end for offsets in ends.values() for end in offsets.values()) - first
-        read = partial(read_log, bootstrap, self.topics, ends, home / "log", security=security, begin=self.begin)
-        replicas = cluster.admin, self.topics, ends, home / "replicas"
-        try:
-            await asyncio.gather(
-                asyncio.to_thread(read, limit.part()),
-                asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
-                self.leaders.write(log),
-            )
-        finally:
-            limit.stop()  # the threads of a failed or interrupted read end soon
-        self.phase, self.reading = "the consumers read to the ends of the topics", None
-        self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
-        # a consumer that does not read on for READ_IDLE_S stands still, but not while a fault may have an effect on it
-        fault_us = max((line["t_us"] for line in self.journal.lines), default=-AFTER_FAULT_US)
-        missing = await self.fleet.drain(
-            ends, READ_IDLE_S + max(0, fault_us + AFTER_FAULT_US - self.clock.now_us()) / 1e6
-        )
-        for worker, places in missing.items():
-            names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
-            log(f"the consumer {worker} did not read to their ends: {names}")
-        self.record_reports()  # of clients too that a fault has started
-        await self.fleet.quit()
-        # consumers commit until they are closed
-        read_us = self.clock.now_us()
-        if (result := await read_commits(cluster, self.timeline, home, log, ReadLimit(READ_IDLE_S))) is not None:
-            self.home.event(read_us, "offsets_read", **result)
-        if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
-            self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)
-
-    def _enter(self, phase: str) -> None:
-        self.phase = phase
-        self.home.event(self.clock.now_us(), "phase", phase=phase)
-        elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
-        self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
-
-
-async def read_commits(
-    cluster: Target, timeline: Timeline, home: Path, log: Log, limit: ReadLimit
-) -> dict[str, str] | None:
-    """Write the offset commits of the run's groups from the coordinators' topics to disk.
-
-    Return the details of the event ``offsets_read``: the ``error`` if the topics can't be read. Return None if the plan
-    has no group, or on an attached cluster, of whose coordinators' topics nothing is read.
-    """
-    committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
-    topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
-    if any((load.get("consume") or {}).get("group") for load in timeline.workloads):
-        topics.add(OFFSETS)
-    if "attach" in timeline.cluster or not topics:
+    async def missing() -> str | None:
+        for group, members in groups.items():
+            present = await world.group_members(members[0].worker)
+            if absent := sorted({member.worker for member in members} - {member.client for member in present}):
+                return f"{len(absent)} of {len(members)} members of the group {group} are missing, {absent[0]} first"
+            # another workload in the same group, and a pattern, may bring partitions of further topics
+            due = {place for member in members for place in member.places}
+            owned = due.intersection(place for member in present for place in member.partitions)
+            if len(owned) < len(due):
+                return f"the members of the group {group} own {len(owned)} of {len(due)} partitions"
         return None
+
     try:
-        await asyncio.to_thread(read_committed, cluster.admin.copy(), sorted(topics), home / "offsets", limit)
-    except AftershockError as error:
-        log(f"the committed offsets can't be read from the coordinators' topics: {error}")
-        return {"error": str(error)}
-    return {}
+        await wait_until(missing, clock, GROUPS_DEADLINE_MS)
+    except FaultError as error:
+        raise WorkloadError(f"{error}; look at the logs of the group's members, logs/<client>.log") from error
 
 
 async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:
@@ -439,17 +217,44 @@ async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:
     if cluster.wire_proxy is None:
         await fleet.watch()
     else:
-        await _race(fleet.watch(), cluster.wire_proxy.watch())
+        await race(fleet.watch(), cluster.wire_proxy.watch())
 
 
-async def _race(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:
-    watch, task = asyncio.ensure_future(failing), asyncio.ensure_future(work)
+@contextmanager
+def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
+    """Write the run's status to ``run.json`` after the ``with`` block; add the run directory to an error message.
+
+    The ``with`` block must start as soon as the run directory exists; otherwise the status of an interrupted run would
+    stay ``running``.
+    """
     try:
-        await asyncio.wait((watch, task), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        watch.cancel()
-        task.cancel()
-        await asyncio.gather(watch, task, return_exceptions=True)
-    if not task.cancelled():
-        return task.result()
-    return watch.result()
+        yield
+        home.update(status="complete")
+        home.seal()
+    except KeyboardInterrupt:
+        home.update(status="interrupted", why="interrupted")
+        progress.log(f"interrupted; the clean-up is complete, and the evidence so far is stored\nrun: {home.path}")
+        raise
+    except Exception as error:
+        known = error if isinstance(error, AftershockError) else engine.engine_error(error) or _file_error(error, home)
+        # if the run directory is not writable, run.json stays at "running", and there is no manifest
+        with suppress(OSError):
+            home.update(status="failed", why=str(known) if known else repr(error))
+        (known or error).add_note(f"run: {home.path}")
+        if known and known is not error:
+            raise known from error
+        raise
+
+
+def _file_error(error: Exception, home: RunDir) -> EvidenceError | None:
+    """Return the EvidenceError for an error of the file system; None for another error, such as of a connection."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return EvidenceError(
+            f"can't write evidence to {home.path}: {error.strerror}; free disk space, or choose another --out"
+        )
+    if error.filename is not None or error.errno in (errno.EIO, errno.EROFS):
+        path = error.filename or home.path
+        return EvidenceError(f"can't read or write {path}: {error.strerror}; correct this, or choose another --out")
+    return None

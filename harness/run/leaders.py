@@ -25,7 +25,7 @@ from aftershock.harness.kafka.leader_history import (
 )
 from aftershock.harness.kafka.metadata_log import Election, elections
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
-from aftershock.harness.run.sampler import in_thread
+from aftershock.harness.run.recording import in_thread
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.manifest import LEADERS

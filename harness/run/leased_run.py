@@ -16,9 +16,10 @@ from aftershock.harness.lifecycle.heal import sweep
 from aftershock.harness.lifecycle.launch import provenance
 from aftershock.harness.lifecycle.pool import Pool
 from aftershock.harness.run.calibration import read_limits
+from aftershock.harness.run.drive import drive_on, record_outcome
+from aftershock.harness.run.job import Job
 from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Job, drive_on, record_outcome
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.lease import Kind, host_lease
 from aftershock.harness.safety.ownership import owner

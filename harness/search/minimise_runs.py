@@ -18,7 +18,7 @@ from aftershock.faults.sections.document import dump_yaml
 from aftershock.harness.cluster import engine
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
 from aftershock.harness.run import leased_run
-from aftershock.harness.run.run import prepare
+from aftershock.harness.run.job import prepare
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.lease import lease_kind
 from aftershock.harness.safety.rundir import RunDir, command_line

@@ -22,12 +22,14 @@ from aftershock.faults.targets.values import (
     LogDir,
     Throttling,
 )
-from aftershock.harness.cluster import clocks, engine, gc_pauses, power
+from aftershock.harness.cluster import engine, preloads
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.disks import (
     block_device_of,
+    cut_power,
     damage_script,
     disk_counts,
+    restore_power,
     run_in_node,
     run_on_volume,
     set_defects,
@@ -176,12 +178,12 @@ class MachineWorld:
 
     @in_thread
     def cut_power(self, brokers: Collection[BrokerId]) -> frozenset[BrokerId]:
-        shut_down = power.cut_power([self._cluster.nodes[broker] for broker in brokers])
+        shut_down = cut_power([self._cluster.nodes[broker] for broker in brokers])
         return frozenset(BrokerId(node.node.id) for node in shut_down)
 
     @in_thread
     def restore_power(self, brokers: Collection[BrokerId]) -> None:
-        power.restore_power([self._cluster.nodes[broker] for broker in brokers])
+        restore_power([self._cluster.nodes[broker] for broker in brokers])
 
     def _beside(self, broker: BrokerId, log_dir: str, script: str, *, root: bool = True) -> str:
         return run_on_volume(self._cluster.nodes[broker].container, log_dir, script, root=root)
@@ -201,15 +203,15 @@ class GcWorld:
 
     @in_thread
     def set_gc_pauses(self, broker: BrokerId, pauses: GcPauses) -> None:
-        run_in_node(self._cluster.nodes[broker], gc_pauses.script_of(pauses), gc_pauses.GC_DIR)
+        run_in_node(self._cluster.nodes[broker], preloads.gc_script(pauses), preloads.GC_DIR)
 
     @in_thread
     def gc_pauses_set(self, broker: BrokerId) -> bool:
-        return int(run_in_node(self._cluster.nodes[broker], gc_pauses.READ_EVERY, gc_pauses.GC_DIR)) != 0
+        return int(run_in_node(self._cluster.nodes[broker], preloads.READ_EVERY, preloads.GC_DIR)) != 0
 
     @in_thread
     def gc_stops_ms(self, broker: BrokerId) -> Sequence[float]:
-        return gc_pauses.stops_ms(run_in_node(self._cluster.nodes[broker], gc_pauses.READ_STOPS, gc_pauses.GC_DIR))
+        return preloads.stops_ms(run_in_node(self._cluster.nodes[broker], preloads.READ_STOPS, preloads.GC_DIR))
 
 
 class ClocksWorld:
@@ -222,11 +224,11 @@ class ClocksWorld:
 
     @in_thread
     def set_clock(self, broker: BrokerId, shift: ClockShift) -> None:
-        run_in_node(self._cluster.nodes[broker], clocks.script_of(shift), clocks.CLOCK_DIR)
+        run_in_node(self._cluster.nodes[broker], preloads.clock_script(shift), preloads.CLOCK_DIR)
 
     @in_thread
     def clock_error_ms(self, broker: BrokerId) -> float:
-        return clocks.clock_error_ms(self._cluster.admin, self._cluster.spec.topology.broker_ids, broker)
+        return preloads.clock_error_ms(self._cluster.admin, self._cluster.spec.topology.broker_ids, broker)
 
 
 class UpgradesWorld:

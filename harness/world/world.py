@@ -19,9 +19,8 @@ from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import Quorum
 from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
-from aftershock.harness.world.links import LinksWorld
+from aftershock.harness.world.links import LinksWorld, RulesWorld
 from aftershock.harness.world.nodes import ClocksWorld, GcWorld, MachineWorld, NodesWorld, UpgradesWorld
-from aftershock.harness.world.wire_proxy import RulesWorld
 from aftershock.workloads.kafka.wire.connection import Address
 
 

@@ -31,8 +31,8 @@ from aftershock import redaction
 from aftershock.errors import AftershockError, BrokerError, ClusterError, PlanError, WorkloadError
 from aftershock.faults.runtime.record import Entry, Targets, Undo, Witness
 from aftershock.harness.cli import __main__ as cli
+from aftershock.harness.run.drive import record_outcome
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import record_outcome
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.results.evidence.files import write_whole

@@ -15,8 +15,8 @@ from rich.console import Console
 from aftershock import redaction
 from aftershock.errors import AdminError, BrokerError, PlanError, WorkloadError
 from aftershock.faults.runtime.record import Entry, Targets, Undo, Witness
+from aftershock.harness.run.drive import record_outcome
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import record_outcome
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.redaction import PLACE, anonymise, redact, redact_data, remember

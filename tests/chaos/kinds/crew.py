@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.assignments import java_command, label_worker
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.complete_groups import complete_groups
+from aftershock.harness.run.drive import complete_groups
 from aftershock.harness.safety import ownership
 from aftershock.harness.world.client_processes import spool_for
 from aftershock.names import worker_names

@@ -16,9 +16,8 @@ from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.campaigns import audit as lab
 from aftershock.harness.campaigns import card as cards
 from aftershock.harness.campaigns import publish, store
-from aftershock.harness.campaigns.planned import Planned
-from aftershock.harness.campaigns.store import Perform
-from aftershock.harness.run.run import Job
+from aftershock.harness.campaigns.store import Perform, Planned
+from aftershock.harness.run.job import Job
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.results.model.check import Check
 from aftershock.results.studies.audit import RECOVERED

@@ -8,8 +8,7 @@ import pytest
 from aftershock.errors import AftershockError, ClusterError, EvidenceError
 from aftershock.harness.campaigns import durability as lab
 from aftershock.harness.campaigns import publish, store
-from aftershock.harness.campaigns.planned import Planned
-from aftershock.harness.campaigns.store import Perform
+from aftershock.harness.campaigns.store import Perform, Planned
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.results.model.check import Check, Status
 from aftershock.tests.unit.results.studies.test_durability import run

@@ -15,7 +15,7 @@ from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.kip import home_of, read_result, record_of, run_missing, stored_parts
 from aftershock.harness.campaigns.kip_budget import plan_within_budget
 from aftershock.harness.campaigns.kip_trials import TRIALS, Trial
-from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Planned
 from aftershock.results.studies.statement import Measured, Plot, Rule
 from aftershock.results.studies.trials.claim import Claim, Parts, Registration
 from aftershock.results.studies.trials.mechanism import mechanism

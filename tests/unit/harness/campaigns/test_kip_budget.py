@@ -2,7 +2,7 @@
 
 from aftershock.harness.campaigns.kip_budget import plan_within_budget
 from aftershock.harness.campaigns.kip_trials import Trial
-from aftershock.harness.campaigns.planned import Planned
+from aftershock.harness.campaigns.store import Planned
 from aftershock.results.studies.statement import Measured, Role, Rule
 from aftershock.results.studies.trials.claim import Claim, Parts, Registration
 

@@ -18,7 +18,7 @@ from aftershock.harness.campaigns.kip_trials import (
     Trial,
     select_trials,
 )
-from aftershock.harness.campaigns.planned import Planned, digest
+from aftershock.harness.campaigns.store import Planned, digest
 from aftershock.results.studies.statement import DECIDING
 from aftershock.results.studies.trials.kip227 import FOLLOWERS
 from aftershock.results.studies.trials.kip951 import UNDELAYED

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns.machines import PLANS
-from aftershock.harness.campaigns.publish import sick_machines
+from aftershock.harness.campaigns.publish import MACHINE_PLANS, sick_machines
 
 
 def check(metric: str, window: str | None, arm: str, observed: float | None, unit: str = "ms") -> dict[str, Any]:
@@ -28,7 +27,9 @@ def write_run(out: Path, run_id: str, plan: str, *checks: dict[str, Any]) -> Non
 
 def page_with_marks(path: Path) -> Path:
     begin, end = "<!-- {}: written by `make machines` from stored evidence -->", "<!-- {} end -->"
-    path.write_text("\n\n".join(f"{begin.format(plan)}\n{end.format(plan)}" for plan in PLANS), encoding="utf-8")
+    path.write_text(
+        "\n\n".join(f"{begin.format(plan)}\n{end.format(plan)}" for plan in MACHINE_PLANS), encoding="utf-8"
+    )
     return path
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from aftershock.errors import ClusterError
-from aftershock.harness.cluster import log_files
-from aftershock.harness.cluster.log_files import read_checkpoints, read_metadata_log
+from aftershock.harness.cluster import disks
+from aftershock.harness.cluster.disks import read_checkpoints, read_metadata_log
 from aftershock.harness.cluster.topology import LOG_DIR
 
 NODE = cast("Any", SimpleNamespace(node=SimpleNamespace(name="k1")))
@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         command = ["sh", "-c", script.replace(LOG_DIR, str(tmp_path))]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    monkeypatch.setattr(log_files, "run_in_node", run)
+    monkeypatch.setattr(disks, "run_in_node", run)
     return tmp_path
 
 
@@ -61,9 +61,9 @@ def test_a_damaged_checkpoint_is_an_error(home: Path) -> None:
 
 def test_output_that_docker_py_has_lost_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("", "YWJj\n", "YWJjend\nYWJj\n"):
-        monkeypatch.setattr(log_files, "run_in_node", lambda *_, text=text: text)
+        monkeypatch.setattr(disks, "run_in_node", lambda *_, text=text: text)
         with pytest.raises(ClusterError, match="in k1 is incomplete"):
             read_metadata_log(NODE)
-    monkeypatch.setattr(log_files, "run_in_node", lambda *_: "YWJ\nend\n")
+    monkeypatch.setattr(disks, "run_in_node", lambda *_: "YWJ\nend\n")
     with pytest.raises(ClusterError, match="read only in part"):
         read_metadata_log(NODE)

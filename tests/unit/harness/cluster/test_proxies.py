@@ -15,7 +15,7 @@ from aftershock.faults.wire_proxy.probe import PROBED
 from aftershock.faults.wire_proxy.proxy import Route
 from aftershock.harness.cluster.proxies import DESCRIPTOR_FILE, WireProxy
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.world.wire_proxy import probe_rule
+from aftershock.harness.world.links import probe_rule
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.workloads.kafka.wire.connection import Address
 

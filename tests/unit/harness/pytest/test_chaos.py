@@ -13,7 +13,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
 from aftershock.harness.pytest.chaos import Chaos, Origin
 from aftershock.harness.run import leased_run
-from aftershock.harness.run.run import Job, prepare
+from aftershock.harness.run.job import Job, prepare
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.harness.safety.rundir import RunDir
 

@@ -8,8 +8,8 @@ import pytest
 
 from aftershock.errors import WorkloadError
 from aftershock.faults.targets.values import GroupMember
-from aftershock.harness.run import complete_groups as module
-from aftershock.harness.run.complete_groups import complete_groups
+from aftershock.harness.run import drive as module
+from aftershock.harness.run.drive import complete_groups
 from aftershock.harness.safety.rundir import RunClock
 from aftershock.tests.unit.workloads.conftest import Bench
 
@@ -56,6 +56,6 @@ async def test_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owned: dict[str, list[tuple[str, int]]], why: str
 ) -> None:
     """A partition of another topic, which only a pattern matches, is no partition of the plan."""
-    monkeypatch.setattr(module, "DEADLINE_MS", 1)
+    monkeypatch.setattr(module, "GROUPS_DEADLINE_MS", 1)
     with pytest.raises(WorkloadError, match=why):
         await complete_groups(crew(tmp_path), Coordinator(owned), RunClock.starting_now())  # type: ignore[arg-type]

@@ -11,10 +11,9 @@ import pytest
 
 from aftershock.errors import AdminError, EvidenceError, FaultError, PlanError
 from aftershock.faults.timeline.timeline import Objective
-from aftershock.harness.run import drive, saver
+from aftershock.harness.run import live_run, recording
 from aftershock.harness.run.drive import Noise, calibrate, unmeasurable_slos
-from aftershock.harness.run.sampler import Reading, Sampler
-from aftershock.harness.run.saver import Sample
+from aftershock.harness.run.recording import Reading, Sample, Sampler
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 from aftershock.tests.unit.workloads.conftest import Bench
@@ -108,7 +107,7 @@ async def test_commits_are_read_of_launched_clusters_only(
     """And only if the plan has groups; an error is logged and recorded, and the run continues."""
     said: list[str] = []
     brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
-    result = await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append, ReadLimit(1))
+    result = await live_run.read_commits(cast("Any", brokers), timeline, tmp_path, said.append, ReadLimit(1))
     assert (asked, asked) == (brokers.asked > 0, bool(said))
     assert result == ({"error": "no broker answered"} if asked else None)
 
@@ -155,9 +154,9 @@ async def test_a_silent_toxiproxy_leaves_a_gap(tmp_path: Path) -> None:
 
 def test_samples_are_stored_in_files_of_a_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each store adds to the latest file; nothing is lost or stored twice."""
-    monkeypatch.setattr(saver, "SAMPLES_A_FILE", 25)
+    monkeypatch.setattr(recording, "SAMPLES_A_FILE", 25)
     for first in range(0, 60, 10):
-        saver.store(tmp_path, [Sample(t_us, t_us % 2 or None, "x", t_us / 2) for t_us in range(first, first + 10)])
+        recording.store(tmp_path, [Sample(t_us, t_us % 2 or None, "x", t_us / 2) for t_us in range(first, first + 10)])
         stored = [pq.read_table(path) for path in sorted(tmp_path.glob("*.parquet"))]
         assert list(range(first + 10)) == sorted(t_us for table in stored for t_us in table["t_us"].to_pylist())
     assert ["samples-00001.parquet", "samples.parquet"] == sorted(path.name for path in tmp_path.iterdir())
@@ -168,10 +167,12 @@ async def test_everything_recorded_is_on_the_disk_periodically(
     tmp_path: Path, home: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clients' rows, the samples and the events of a run that then dies without a chance to do anything."""
-    monkeypatch.setattr(drive, "SAVE_PERIOD_S", 0.02)
+    monkeypatch.setattr(recording, "SAVE_PERIOD_S", 0.02)
     synced: list[Path] = []
-    real = drive.os.fsync
-    monkeypatch.setattr(drive.os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").resolve()), real(fd)))
+    real = recording.os.fsync
+    monkeypatch.setattr(
+        recording.os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").resolve()), real(fd))
+    )
     bench = Bench(tmp_path, "127.0.0.1:1", "orders")
     spool = ProduceSpool(bench.spool, bench.produce())
     for seq in range(3):
@@ -179,7 +180,9 @@ async def test_everything_recorded_is_on_the_disk_periodically(
     sampler = Sampler(home.path / "metrics", RunClock.starting_now(), list)
     sampler._samples.append(Sample(1, None, "x", 1.0))
     said: list[tuple[int, int]] = []
-    saving = asyncio.create_task(drive._save(home.path, bench.spool, sampler, lambda *saved: said.append(saved)))
+    saving = asyncio.create_task(
+        recording.keep_saving(home.path, bench.spool, sampler, lambda *saved: said.append(saved))
+    )
     part = home.path / "outcomes" / "part-p0.parquet"
     async with asyncio.timeout(30):
         while not said:  # noqa: ASYNC110 - nothing else signals it
@@ -197,9 +200,10 @@ async def test_rows_that_cannot_be_moved_end_the_run(
     tmp_path: Path, home: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would fill the memory; the error says why and what to do."""
-    monkeypatch.setattr(drive, "SAVE_PERIOD_S", 0.02)
+    monkeypatch.setattr(recording, "SAVE_PERIOD_S", 0.02)
     bench = Bench(tmp_path, "127.0.0.1:1", "orders")
     ProduceSpool(bench.spool, bench.produce())
     (home.path / "outcomes").rmdir()
+    sampler = Sampler(home.path / "metrics", RunClock.starting_now(), list)
     with pytest.raises(EvidenceError, match=r"can't be written \(.*outcomes.*: No such file.*\); free disk space"):
-        await drive._save(home.path, bench.spool, Sampler(home.path / "metrics", RunClock.starting_now(), list))
+        await recording.keep_saving(home.path, bench.spool, sampler, lambda *_: None)

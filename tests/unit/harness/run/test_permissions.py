@@ -9,8 +9,7 @@ import pytest
 
 from aftershock.errors import AftershockError, PlanError
 from aftershock.harness.cluster.attached import AttachmentDescriptor
-from aftershock.harness.run.permissions import Permissions, normalise, read_project_file
-from aftershock.harness.run.run import Job, prepare
+from aftershock.harness.run.job import Job, Permissions, normalise, prepare, read_project_file
 from aftershock.harness.safety.rundir import RunDir
 from aftershock.tests.unit.harness.cli.test_cli import aftershock
 

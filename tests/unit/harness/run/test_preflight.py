@@ -8,8 +8,8 @@ import pytest
 from aftershock.errors import AftershockError, PlanError
 from aftershock.faults.timeline.timeline import Timeline, from_json
 from aftershock.harness.run import calibration, preflight
-from aftershock.harness.run.drive import SAVE_PERIOD_S, SEGMENTS_A_MOVE
 from aftershock.harness.run.preflight import ClientLoad, estimate, loads, rate_problems, space
+from aftershock.harness.run.recording import SAVE_PERIOD_S, SEGMENTS_A_MOVE
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.load.outcomes import move
 from aftershock.workloads.load.spool import ROWS, ConsumeSpool, ProduceSpool, Status

@@ -9,9 +9,9 @@ from aftershock.errors import ClusterError, PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
-from aftershock.harness.run.permissions import Permissions
+from aftershock.harness.run.job import Permissions
+from aftershock.harness.run.preflight import Need, refuse_missing_apis, required_apis
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.required_apis import Need, refuse_missing_apis, required_apis
 from aftershock.harness.run.run import Request, perform
 from aftershock.harness.world.world import world_of
 from aftershock.tests.scripted.messages import SERVED

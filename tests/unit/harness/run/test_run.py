@@ -14,9 +14,10 @@ from rich.console import Console
 from urllib3.exceptions import ReadTimeoutError
 
 from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, WorkloadError
-from aftershock.harness.run.drive import _race, _watch_processes
+from aftershock.harness.run.drive import _watch_processes, record_outcome
+from aftershock.harness.run.job import prepare
+from aftershock.harness.run.live_run import race
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import prepare, record_outcome
 from aftershock.harness.safety.rundir import RunDir
 
 
@@ -108,7 +109,7 @@ async def test_work_is_cancelled_when_a_client_dies() -> None:
         raise WorkloadError("it died")
 
     with pytest.raises(WorkloadError, match="it died"):
-        await _race(dying(), work())
+        await race(dying(), work())
     assert cancelled.is_set()
 
 
@@ -124,9 +125,9 @@ async def test_finished_work_does_not_wait_for_the_watch() -> None:
             raise error
         return 7
 
-    assert 7 == await _race(watch(), work(None))
+    assert 7 == await race(watch(), work(None))
     with pytest.raises(ClusterError):
-        await _race(watch(), work(ClusterError("gone")))
+        await race(watch(), work(ClusterError("gone")))
 
 
 PLAN = """

@@ -17,18 +17,20 @@ from aftershock.faults.plan.expand import window_ms
 from aftershock.faults.plans import find
 from aftershock.faults.search.coverage import tally_cells, workers_of
 from aftershock.faults.search.swarm import Frame, draw_plan, frame_of
-from aftershock.harness.run.run import Job
+from aftershock.harness.run.job import Job
 from aftershock.harness.search import corpus
 from aftershock.harness.search import explore as ledger
 from aftershock.harness.search.corpus import Corpus, Origin
-from aftershock.harness.search.exploration import document, exit_code, text
 from aftershock.harness.search.explore import (
     ERRORS_MAX,
     Budget,
     Ledger,
     Search,
     SearchRequest,
+    document,
+    exit_code,
     require_budget_for_first_run,
+    text,
 )
 from aftershock.results.model.check import Check, Status, Verdict
 

@@ -13,7 +13,7 @@ from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import dump
 from aftershock.harness.cluster import engine
-from aftershock.harness.run.run import Job
+from aftershock.harness.run.job import Job
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.rundir import RunDir
 from aftershock.harness.search import minimise_runs as execution

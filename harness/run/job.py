@@ -1,4 +1,4 @@
-"""Permissions that only the user can give to a plan: to start programs, to connect to addresses, to read secrets.
+"""Plan that is ready to run: compiled, and permitted by the user to start programs, to connect, and to read secrets.
 
 A plan may come from a stranger. It starts a program only with ``--allow-exec``, connects to an address only with
 ``--allow-attach HOST:PORT``, and reads an environment variable or the file of a private key only with ``--secret
@@ -15,15 +15,18 @@ permission. Loopback addresses need one, because local services trust local conn
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aftershock.errors import AftershockError, PlanError
-from aftershock.faults.plan.check import CheckedPlan
-from aftershock.faults.sections.cluster import Attach
+from aftershock.errors import AftershockError, Log, PlanError
+from aftershock.faults.plan.check import CheckedPlan, check_version, load_plan
+from aftershock.faults.sections.cluster import Attach, BlockDevice
 from aftershock.faults.sections.document import Location, did_you_mean
+from aftershock.faults.timeline.compile import compile_checked
+from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster.topology import ClusterSpec
 
 FILE = "aftershock.toml"
 SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name
@@ -45,6 +48,79 @@ class ProjectFile:
 
     path: Path | None = None
     permissions: Permissions = field(default_factory=Permissions)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compiled plan to run; a plan given as YAML text has no ``file``."""
+
+    file: Path | None
+    checked: CheckedPlan
+    timeline: Timeline
+    kafka: str | None
+    rehearse: bool
+
+    @property
+    def attach(self) -> Attach | None:
+        """Address of the existing cluster that the plan uses; None if the plan launches a cluster."""
+        return self.checked.plan.cluster.attach
+
+    @property
+    def has_java_clients(self) -> bool:
+        arms = [arm for workload in self.checked.plan.workloads for arm in workload.arms.values()]
+        return any(arm.client == "java" for arm in arms)
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """Specification of the cluster to launch. Raises PlanError if the plan uses an existing cluster."""
+        if self.attach:
+            allowed = "`aftershock run` without --keep and without --kafka"
+            raise PlanError(
+                [f"a plan with `cluster: attach`, which uses an existing cluster, runs only with {allowed}"]
+            )
+        cluster = self.checked.plan.cluster
+        needs = {need for step in self.timeline.steps for need in step.fault().cluster_needs()}
+        block_device = cluster.block_device
+        if needs & {"block_device", "disk_layer"}:
+            block_device = block_device or BlockDevice()
+            block_device = block_device.model_copy(update={"layer": block_device.layer or "disk_layer" in needs})
+        needed = {
+            "wire_proxy": cluster.wire_proxy or "wire_proxy" in needs,
+            "block_device": block_device,
+            "packets": cluster.packets or "packets" in needs,
+            "clocks": cluster.clocks or "clocks" in needs,
+            "hosts": cluster.hosts or "hosts" in needs,
+            "gc_pauses": cluster.gc_pauses or "gc_pauses" in needs,
+        }
+        return ClusterSpec.of(cluster.model_copy(update=needed), self.kafka)
+
+
+def prepare(
+    plan: Path | str,
+    changes: Sequence[str],
+    seed: int,
+    log: Log,
+    *,
+    kafka: str | None = None,
+    rehearse: bool = False,
+    allow_exec: bool = False,
+    permissions: Permissions = Permissions(),
+) -> Job:
+    """Compile a plan from a file (Path) or YAML text (str); raise PlanError if the plan can't or may not be run."""
+    checked = load_plan(plan, changes)
+    if kafka:
+        check_version(checked, kafka)
+    if not allow_exec:
+        refuse_programs(checked)
+    if attach := checked.plan.cluster.attach:
+        refuse_attachment(attach, checked.source_map.position, permissions)
+    for warning in checked.warnings:
+        log(f"warning: {warning}")
+    timeline = compile_checked(checked, seed)
+    if rehearse:
+        log("rehearsal: full load, no fault is injected")
+    file = plan.resolve() if isinstance(plan, Path) else None
+    return Job(file, checked, timeline, kafka, rehearse)
 
 
 def read_project_file(folder: Path) -> ProjectFile:
