@@ -3,10 +3,7 @@
 On a warm cluster, one Spark session judges all runs.
 """
 
-import os
-import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,10 +16,9 @@ from aftershock.harness.campaigns.store import Perform, Planned
 from aftershock.harness.cluster import engine
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
 from aftershock.harness.lifecycle.pool import Pool
-from aftershock.harness.run.job import Job
-from aftershock.harness.run.leased_run import drive
+from aftershock.harness.run.job import Job, prepare
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Request, perform
+from aftershock.harness.run.run import drive_leased, perform
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.lease import lease_kind
 from aftershock.harness.safety.ownership import owner
@@ -36,8 +32,8 @@ def on_new_clusters(home: Path, seed: int, progress: Progress) -> Perform:
     """Return a function that makes a planned run below ``home`` on a cluster of its own, and judges it."""
 
     def run(planned: Planned) -> Path:
-        request = Request(find(planned.plan), planned.settings, seed, home, planned.kafka)
-        return perform(request, progress)[0]
+        job = prepare(find(planned.plan), planned.settings, seed, progress.log, kafka=planned.kafka)
+        return perform(job, home, progress)[0]
 
     return run
 
@@ -50,11 +46,10 @@ def warm_cluster(
 
     All runs use one cluster, which is restored after each run. The cluster and the Spark session end with the ``with``
     block. ``name`` is the command; with ``reports`` each run gets its report, otherwise only those that fail. The
-    yielded function raises the errors of ``leased_run.drive`` and ``Judge``.
+    yielded function raises the errors of ``drive_leased`` and ``Judge``.
     """
     sweep(engine.connect(), progress.log)
-    session = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
-    suite = Suite(out / session, os.getpid(), keep_failed=False)
+    suite = Suite.new(out, name, keep_failed=False)
     pool = Pool(suite.folder / "pool", owner(suite.owner_pid), 1)
 
     def run_plan(job: Job) -> tuple[Path, Verdict]:
@@ -62,7 +57,7 @@ def warm_cluster(
         kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
         plan = job.timeline.name
         begin = partial(RunDir.create, suite.out, plan, job.timeline.seed)
-        home = drive(job, kind, suite, f"{name} {plan}", begin, console, pool).path
+        home = drive_leased(job, kind, suite, f"{name} {plan}", begin, console, pool).path
         verdict = judge(home)
         if reports or verdict.status is Status.FAIL:
             write_report(home)

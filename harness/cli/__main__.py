@@ -98,25 +98,22 @@ def run(
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
     from aftershock.faults.plans import find
-    from aftershock.harness.run.job import Permissions
-    from aftershock.harness.run.run import Request, perform
+    from aftershock.harness.run.job import Permissions, prepare
+    from aftershock.harness.run.run import perform
     from aftershock.results.report.trace import export_run
 
-    request = Request(
-        plan=find(plan),
-        changes=tuple(changes or ()),
-        seed=seed,
-        out=out,
+    progress = Progress()
+    job = prepare(
+        find(plan),
+        changes or (),
+        seed,
+        progress.log,
         kafka=kafka,
-        keep=keep,
         rehearse=rehearse,
         allow_exec=allow_exec,
-        permissions=Permissions(tuple(allow_attach or ()), tuple(secret or ())),
-        spark=spark,
-        strict=strict,
+        permissions=Permissions(allow_attach or (), secret or ()),
     )
-    progress = Progress()
-    home, result = perform(request, progress)
+    home, result = perform(job, out, progress, keep=keep, spark=spark, strict=strict)
     export_run(home, os.environ, progress.log)
     return _print_verdict(home, result, as_json=as_json)
 

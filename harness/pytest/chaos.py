@@ -26,7 +26,7 @@ from aftershock.faults.plan.parsing import draft_of
 from aftershock.faults.plan.sample_size import slo_problems
 from aftershock.faults.sections import document
 from aftershock.faults.sections.document import Location, did_you_mean, format_problems
-from aftershock.harness.run import leased_run
+from aftershock.harness.run import run as running
 from aftershock.harness.run.job import Job, prepare
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.harness.safety.lease import Kind, lease_kind
@@ -105,7 +105,7 @@ class Chaos:
         begin = run_starter(self._suite, self._test.nodeid, job, f"--aftershock-seed={run_seed}")
         # plain lines instead of a live panel: pytest captures them and shows them if the test fails
         console = Console(stderr=True, highlight=False, force_terminal=False)
-        home = leased_run.drive(job, kind, self._suite, self._test.nodeid, begin, console)
+        home = running.drive_leased(job, kind, self._suite, self._test.nodeid, begin, console)
         self._on_finish(home.run_id)
         return ChaosRun(home, job.checked.plan, kind, self._test.rootdir)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.pytest.verdicts import RunVerdict, without_verdict
-from aftershock.harness.run.leased_run import pool_of
 from aftershock.harness.run.progress import annotate_github
+from aftershock.harness.run.run import pool_of
 from aftershock.harness.run.session import PROPERTY, Entry, Suite
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.model.check import Verdict

@@ -16,7 +16,7 @@ from rich.console import Console
 from aftershock.errors import AftershockError, EvidenceError, Log
 from aftershock.harness.pytest.chaos import EXPECTATIONS, run_starter
 from aftershock.harness.pytest.reports import Outcome
-from aftershock.harness.run import leased_run
+from aftershock.harness.run import run as running
 from aftershock.harness.run.job import prepare
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.results.evidence.files import read_json
@@ -116,13 +116,13 @@ def host_starved(verdict: Verdict) -> bool:
 def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
     """Repeat the run in the run directory ``home``, alone on the host; return the run directory of the repetition.
 
-    Raises the same errors as `leased_run.drive`.
+    Raises the same errors as `run.drive_leased`.
     """
     facts = read_json(home / "run.json")
     job = prepare(home / "plan.yaml", (), facts["seed"], lambda _: None, rehearse=facts["rehearse"], allow_exec=True)
     begin = run_starter(suite, entry.test, job, f"--aftershock-seed={facts['seed']}", repeats=entry.run_id)
     quiet = Console(quiet=True)  # the test has ended, so pytest does not capture the progress
-    repetition = leased_run.drive(job, "latency", suite, entry.test, begin, quiet)
+    repetition = running.drive_leased(job, "latency", suite, entry.test, begin, quiet)
     repetition.update(plan_file=facts.get("plan_file"))
     if (home / EXPECTATIONS).exists():
         shutil.copy(home / EXPECTATIONS, repetition.path)

@@ -38,9 +38,9 @@ class Suite:
     keep_failed: bool
 
     @classmethod
-    def new(cls, out: Path, *, keep_failed: bool) -> "Suite":
-        """Return a new session of this process; the session's folder below ``out`` is created by the first run."""
-        name = f"session-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    def new(cls, out: Path, kind: str = "session", *, keep_failed: bool) -> "Suite":
+        """Return a new session of this process; its folder ``<kind>-…`` below ``out`` is created by the first run."""
+        name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
         return cls(out / name, os.getpid(), keep_failed)
 
     @property

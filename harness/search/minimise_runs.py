@@ -17,7 +17,7 @@ from aftershock.faults.search.sequential_test import Repeats
 from aftershock.faults.sections.document import dump_yaml
 from aftershock.harness.cluster import engine
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
-from aftershock.harness.run import leased_run
+from aftershock.harness.run import run as running
 from aftershock.harness.run.job import prepare
 from aftershock.harness.run.session import Suite
 from aftershock.harness.safety.lease import lease_kind
@@ -41,7 +41,7 @@ def warm_clusters(source: Source, folder: Path, spark: str | None, *, allow_exec
     def perform(document: Document) -> CandidateRun:
         nonlocal swept
         if not swept:  # remove the clusters of an earlier search that was killed
-            leased_run.pool_of(suite)  # LeaseError if that search is still alive
+            running.pool_of(suite)  # LeaseError if that search is still alive
             sweep(engine.connect(), log)
             swept = True
         job = prepare(dump_yaml(document), (), source.seed, log, rehearse=source.rehearse, allow_exec=allow_exec)
@@ -56,7 +56,7 @@ def warm_clusters(source: Source, folder: Path, spark: str | None, *, allow_exec
             return home
 
         try:
-            home = leased_run.drive(job, kind, suite, command_line(), begin, console)
+            home = running.drive_leased(job, kind, suite, command_line(), begin, console)
         except (ClusterError, FaultError, WorkloadError) as error:
             return CandidateRun("broke", str(error).split("\n")[0], run_id)
         try:
@@ -74,7 +74,7 @@ def warm_clusters(source: Source, folder: Path, spark: str | None, *, allow_exec
         finally:
             if (folder / "pool").exists():
                 with defer_interrupts(log):
-                    leased_run.pool_of(suite).close(log)
+                    running.pool_of(suite).close(log)
 
 
 _NAME_MAX = 34  # plus "-small"; a plan's name has at most 40 characters

@@ -35,7 +35,7 @@ import os
 import shutil
 from pathlib import Path
 from aftershock.errors import ClusterError
-from aftershock.harness.run import leased_run
+from aftershock.harness.run import run as running
 from aftershock.results.evidence.files import read_json
 
 MADE = Path(__file__).parent / "made"
@@ -56,7 +56,7 @@ def drive(job, kind, suite, test, begin, console):
     home.seal()
     return home
 
-leased_run.drive = drive
+running.drive_leased = drive
 """
 
 

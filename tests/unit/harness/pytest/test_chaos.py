@@ -12,7 +12,7 @@ from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
 from aftershock.harness.pytest.chaos import Chaos, Origin
-from aftershock.harness.run import leased_run
+from aftershock.harness.run import run as running
 from aftershock.harness.run.job import Job, prepare
 from aftershock.harness.run.session import Entry, Suite
 from aftershock.harness.safety.rundir import RunDir
@@ -46,7 +46,7 @@ def errands(monkeypatch: pytest.MonkeyPatch) -> list[Errand]:
         asked.append(Errand(job, kind))
         return begin()
 
-    monkeypatch.setattr(leased_run, "drive", drive)
+    monkeypatch.setattr(running, "drive_leased", drive)
     return asked
 
 
@@ -75,11 +75,11 @@ def test_a_rate_that_the_host_cannot_drive_is_refused(tmp_path: Path, monkeypatc
     """As by `aftershock run`: before a cluster is leased, and without a run directory."""
     job = prepare(PLAN.replace("60/s", "900000/s"), (), 1, print)
     for name, value in {"connect": lambda: None, "volumes_folder": lambda _: None}.items():
-        monkeypatch.setattr(leased_run.engine, name, value)
-    monkeypatch.setattr(leased_run, "sweep", lambda *_: None)
+        monkeypatch.setattr(running.engine, name, value)
+    monkeypatch.setattr(running, "sweep", lambda *_: None)
     suite = Suite.new(tmp_path, keep_failed=False)
     with pytest.raises(PlanError, match="900,000/s"):
-        leased_run.drive(job, "latency", suite, "test_a", lambda: pytest.fail("it has begun"), Console())
+        running.drive_leased(job, "latency", suite, "test_a", lambda: pytest.fail("it has begun"), Console())
 
 
 def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Errand]) -> None:
@@ -181,7 +181,7 @@ def test_a_run_is_in_the_ledger_from_its_beginning(asking: Asking, monkeypatch: 
         arguments[4]()
         raise OSError("a broken pipe")
 
-    monkeypatch.setattr(leased_run, "drive", dies)
+    monkeypatch.setattr(running, "drive_leased", dies)
     with pytest.raises(OSError, match="a broken pipe"):
         asking.chaos().run(COUNTS)
     (entry,) = asking.suite.entries()

@@ -9,10 +9,10 @@ from aftershock.errors import ClusterError, PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
-from aftershock.harness.run.job import Permissions
+from aftershock.harness.run.job import Permissions, prepare
 from aftershock.harness.run.preflight import Need, refuse_missing_apis, required_apis
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Request, perform
+from aftershock.harness.run.run import perform
 from aftershock.harness.world.world import world_of
 from aftershock.tests.scripted.messages import SERVED
 from aftershock.tests.scripted_broker import ScriptedBroker
@@ -98,9 +98,9 @@ def test_a_run_on_a_metadata_only_cluster_is_refused_before_anything_changes(tmp
         plan = tmp_path / "plan.yaml"
         plan.write_text(text(broker.bootstrap, faults="[{kind: elect, topic: orders}]"))
         allowed = Permissions(addresses=(broker.bootstrap,))
-        request = Request(plan, (), 0, tmp_path / "runs", permissions=allowed)
+        job = prepare(plan, (), 0, print, permissions=allowed)
         with pytest.raises(PlanError) as refused:
-            perform(request, Progress())
+            perform(job, tmp_path / "runs", Progress())
         problems = "\n".join(refused.value.problems)
         for api, part in (
             ("CreateTopics", "the topic fresh under `attach.create`"),

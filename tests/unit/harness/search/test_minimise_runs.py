@@ -1,4 +1,4 @@
-"""Runs and results of minimisation: the performer with fakes for `leased_run` and the judge, and the written files."""
+"""Runs and results of minimisation: the performer with fakes for runs and the judge, and the written files."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from aftershock.tests.unit.harness.search.pretend import CHECK, Pretend, culprit
 
 
 class Stage:
-    """Replaces `leased_run` and runs nothing. ``broken`` is the error to raise; ``kinds`` lists the requested
+    """Replaces the module `run` and runs nothing. ``broken`` is the error to raise; ``kinds`` lists the requested
     leases.
     """
 
@@ -35,7 +35,7 @@ class Stage:
         self.kinds: list[str] = []
         self.swept = 0
 
-    def drive(
+    def drive_leased(
         self, _job: Job, kind: str, _suite: Suite, _test: str, begin: Callable[[], RunDir], _console: Console
     ) -> RunDir:
         home = begin()
@@ -55,7 +55,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     def sweep(*_: object) -> None:
         stage.swept += 1
 
-    monkeypatch.setattr(execution, "leased_run", stage)
+    monkeypatch.setattr(execution, "running", stage)
     monkeypatch.setattr(engine, "connect", lambda: None)
     monkeypatch.setattr(execution, "sweep", sweep)
     return stage
