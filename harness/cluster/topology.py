@@ -213,6 +213,10 @@ PRODUCTION = Profile("production", {}, "-XX:+UseG1GC", 512 << 20, 512 << 20)
 PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 
 
+SWITCHES = ("wire_proxy", "clocks", "packets", "hosts", "gc_pauses")
+"""Parts of a cluster that a specification has or not, by the same names as in a plan."""
+
+
 @dataclass(frozen=True)
 class ClusterSpec:
     """Specification of a Kafka cluster, from which equal clusters can be launched.
@@ -261,23 +265,20 @@ class ClusterSpec:
         """
         if kafka and plan.image:
             raise ClusterError(f"the plan's `cluster.image` is {plan.image}: omit --kafka {kafka}")
+        planned = version_in(plan.image) if plan.image else DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka
         return cls(
-            kafka=kafka or _planned_kafka(plan),
+            kafka=kafka or planned,
             image=plan.image,
             racks=dict(plan.racks),
             controllers=plan.controllers,
             profile=PROFILES[plan.profile],
             config=dict(plan.config),
             disks=plan.disks,
-            wire_proxy=plan.wire_proxy,
             brokers=dict(plan.brokers or {}),
             heap_bytes=plan.heap,
             block_device=plan.block_device,
             features=dict(plan.features or {}),
-            clocks=bool(plan.clocks),
-            packets=bool(plan.packets),
-            hosts=bool(plan.hosts),
-            gc_pauses=bool(plan.gc_pauses),
+            **{name: bool(getattr(plan, name)) for name in SWITCHES},
         )
 
     def as_plan(self) -> ClusterPlan:
@@ -291,35 +292,29 @@ class ClusterSpec:
             disks=self.disks,
             block_device=self.block_device,
             features=dict(self.features) or None,
-            clocks=self.clocks or None,
-            packets=self.packets or None,
-            hosts=self.hosts or None,
-            gc_pauses=self.gc_pauses or None,
-            wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
+            **{name: True for name in SWITCHES if getattr(self, name)},
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as JSON data, which are equal for specifications of interchangeable clusters."""
-        brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
+        optional = {
+            "image": self.image,
+            "disks": self.disks and self.disks.model_dump(),
+            "block_device": self.block_device and self.block_device.model_dump(),
+            "features": dict(sorted(self.features.items())),
+            "brokers": {str(broker): dict(sorted(own.items())) for broker, own in sorted(self.brokers.items())},
+            "heap_bytes": self.heap_bytes,
+            **{name: getattr(self, name) for name in SWITCHES},
+        }
         return {
             "kafka": self.kafka,
             "racks": [[rack, count] for rack, count in self.racks.items()],
             "controllers": self.controllers,
             "profile": self.profile.name,
-            **({"image": self.image} if self.image else {}),
-            **({"disks": self.disks.model_dump()} if self.disks else {}),
-            **({"block_device": self.block_device.model_dump()} if self.block_device else {}),
-            **({"wire_proxy": True} if self.wire_proxy else {}),
-            **({"clocks": True} if self.clocks else {}),
-            **({"packets": True} if self.packets else {}),
-            **({"hosts": True} if self.hosts else {}),
-            **({"gc_pauses": True} if self.gc_pauses else {}),
-            **({"features": dict(sorted(self.features.items()))} if self.features else {}),
-            **({"brokers": brokers} if brokers else {}),
-            **({"heap_bytes": self.heap_bytes} if self.heap_bytes else {}),
             "config": dict(sorted(self.config.items())),
+            **{name: value for name, value in optional.items() if value},
         }
 
     @classmethod
@@ -333,16 +328,12 @@ class ClusterSpec:
             profile=PROFILES[document["profile"]],
             config=dict(document["config"]),
             disks=Disks.model_validate(document["disks"]) if "disks" in document else None,
-            wire_proxy=bool(document.get("wire_proxy")),
             brokers={int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()},
             heap_bytes=document.get("heap_bytes"),
             block_device=BlockDevice.model_validate(block_device) if block_device else None,
             features=dict(document.get("features", {})),
-            clocks=bool(document.get("clocks")),
-            packets=bool(document.get("packets")),
-            hosts=bool(document.get("hosts")),
-            gc_pauses=bool(document.get("gc_pauses")),
             image=document.get("image"),
+            **{name: bool(document.get(name)) for name in SWITCHES},
         )
 
     @property
@@ -418,12 +409,6 @@ class ClusterSpec:
         if self.own_classes:
             environment["CLASSPATH"] = "/opt/aftershock"  # the folder of Aftershock's classes in the image
         return environment
-
-
-def _planned_kafka(plan: ClusterPlan) -> str:
-    if plan.image:
-        return version_in(plan.image)
-    return DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka
 
 
 def client_listener(rack: str) -> str:

@@ -26,7 +26,7 @@ from aftershock.faults.sections.cluster import Attach, BlockDevice
 from aftershock.faults.sections.document import Location, did_you_mean
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
-from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.cluster.topology import SWITCHES, ClusterSpec
 
 FILE = "aftershock.toml"
 SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name
@@ -84,15 +84,8 @@ class Job:
         if needs & {"block_device", "disk_layer"}:
             block_device = block_device or BlockDevice()
             block_device = block_device.model_copy(update={"layer": block_device.layer or "disk_layer" in needs})
-        needed = {
-            "wire_proxy": cluster.wire_proxy or "wire_proxy" in needs,
-            "block_device": block_device,
-            "packets": cluster.packets or "packets" in needs,
-            "clocks": cluster.clocks or "clocks" in needs,
-            "hosts": cluster.hosts or "hosts" in needs,
-            "gc_pauses": cluster.gc_pauses or "gc_pauses" in needs,
-        }
-        return ClusterSpec.of(cluster.model_copy(update=needed), self.kafka)
+        switches = {name: getattr(cluster, name) or name in needs for name in SWITCHES}
+        return ClusterSpec.of(cluster.model_copy(update={"block_device": block_device, **switches}), self.kafka)
 
 
 def prepare(
