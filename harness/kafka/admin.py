@@ -10,10 +10,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from kio.schema.alter_partition_reassignments.v0 import request as reassign
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
@@ -44,6 +44,7 @@ BROKER: Resource = 4
 TIMEOUT = i32Timedelta.parse(timedelta(seconds=15))
 _ASK_TIMEOUT_S = 3.0
 _CONTROLLER_TIMEOUT_S = 15.0
+_COORDINATOR_TIMEOUT_S = 30.0
 _PREFERRED, _UNCLEAN = 0, 1
 _DECLINED = {ErrorCode.election_not_needed, ErrorCode.no_reassignment_in_progress}
 _TRANSIENT = {
@@ -243,21 +244,9 @@ class Admin:
 
     def reassign(self, assignment: Mapping[TopicPartition, Sequence[int] | None]) -> None:
         """Assign new replicas to partitions; None cancels a partition's reassignment in progress (KIP-455)."""
-        topics = tuple(
-            message(
-                reassign.ReassignableTopic,
-                name=topic,
-                partitions=tuple(
-                    message(
-                        reassign.ReassignablePartition,
-                        partition_index=p,
-                        replicas=(replicas := assignment[topic, p]) and tuple(replicas),
-                    )
-                    for p in numbers
-                ),
-            )
-            for topic, numbers in by_topic(assignment)
-        )
+        replicas = {where: assigned and tuple(assigned) for where, assigned in assignment.items()}
+        kinds = reassign.ReassignableTopic, reassign.ReassignablePartition
+        topics = per_topic(*kinds, assignment, lambda where: {"replicas": replicas[where]})
         response = self.ask_controller(reassign.AlterPartitionReassignmentsRequest(timeout=TIMEOUT, topics=topics))
         raise_for(response.error_code, "reassign partitions", response.error_message)
         for topic in response.responses:
@@ -289,17 +278,17 @@ class Admin:
             for result in topic.partition_result:
                 raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
 
-    def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
+    def coordinator(self, group: str) -> BrokerId:
         """Return the coordinator of a group; the request makes Kafka create the topic ``__consumer_offsets``."""
         request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
-        response = _retry_transient(lambda: _coordinator(self.ask(request)), deadline_s)
+
+        def ask() -> Any:
+            response = self.ask(request)  # which is the coordinator itself before v4
+            return response.coordinators[0] if hasattr(response, "coordinators") else response
+
+        response = _retry_transient(ask, _COORDINATOR_TIMEOUT_S)
         raise_for(response.error_code, f"find the coordinator of {group}")
         return BrokerId(response.node_id)
-
-
-def _coordinator(response: Any) -> Any:
-    """Return the coordinator in a FindCoordinator response, which is the response itself before v4."""
-    return response.coordinators[0] if hasattr(response, "coordinators") else response
 
 
 def quorum_request() -> RequestPayload:
@@ -354,9 +343,30 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     return [(topic, [number for _, number in members]) for topic, members in grouped]
 
 
-def message(kind: type[T], **fields: Any) -> T:
+def message(kind: type[T], **values: Any) -> T:
     """Return a kio message from plain values; a conversion to kio's types would take longer than the request."""
-    return kind(**fields)
+    return kind(**values)
+
+
+def per_topic(
+    topic_kind: type[T],
+    partition_kind: type[Any],
+    partitions: Iterable[TopicPartition],
+    values: Callable[[TopicPartition], Mapping[str, Any]] = lambda _: {},
+) -> tuple[T, ...]:
+    """Return a kio message for each topic, with the messages of its partitions, as many requests have them.
+
+    ``values`` gives the fields of a partition's message beside its number, which is its first field.
+    """
+    name, number_name = (fields(cast("Any", kind))[0].name for kind in (topic_kind, partition_kind))
+    return tuple(
+        message(
+            topic_kind,
+            partitions=tuple(partition_kind(**{number_name: n}, **values((topic, n))) for n in numbers),
+            **{name: topic},
+        )
+        for topic, numbers in by_topic(partitions)
+    )
 
 
 def raise_for(code: ErrorCode, action: str, detail: str | None = None) -> None:

@@ -25,7 +25,7 @@ from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
 from aftershock.faults.targets.values import BrokerId, GroupMember, TopicPartition
-from aftershock.harness.kafka.admin import Admin, by_topic, message, raise_for
+from aftershock.harness.kafka.admin import Admin, message, per_topic, raise_for
 
 _LEAVE_EPOCH = -1  # member epoch of a leaving member (KIP-848)
 _FINAL_EPOCH = -1  # a full request without a new session
@@ -131,16 +131,8 @@ def committed_offsets(admin: Admin, group: str) -> dict[TopicPartition, int]:
 
 def delete_offsets(admin: Admin, group: str, partitions: Iterable[TopicPartition]) -> None:
     """Delete committed offsets of a group (KIP-496); raise AdminError if a member subscribes to their topic."""
-    topics = tuple(
-        message(
-            offset_delete.OffsetDeleteRequestTopic,
-            name=topic,
-            partitions=tuple(
-                message(offset_delete.OffsetDeleteRequestPartition, partition_index=number) for number in numbers
-            ),
-        )
-        for topic, numbers in by_topic(partitions)
-    )
+    kinds = offset_delete.OffsetDeleteRequestTopic, offset_delete.OffsetDeleteRequestPartition
+    topics = per_topic(*kinds, partitions)
     request = message(offset_delete.OffsetDeleteRequest, group_id=group, topics=topics)
     answer = admin.ask(request, only=admin.coordinator(group))
     raise_for(answer.error_code, f"delete the committed offsets of the group {group}")

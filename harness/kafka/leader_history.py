@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 from kio.schema.offset_for_leader_epoch.v4 import request as messages
-from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
 from aftershock.faults.targets.values import BrokerId, TopicPartition
-from aftershock.harness.kafka.admin import Admin, by_topic, id_as_text, message, metadata_request
+from aftershock.harness.kafka.admin import Admin, id_as_text, message, metadata_request, per_topic
 from aftershock.harness.kafka.metadata_log import APPEND_LINGER_MS, Election
 
 CONTRADICTION_US = 2_000_000
@@ -143,29 +142,16 @@ def epoch_starts(admin: Admin, epochs: Mapping[TopicPartition, range]) -> EpochS
         with suppress(AdminError):  # the leader does not answer
             for number in range(max(len(epochs[where]) for where in partitions)):
                 asked = {where: epochs[where][number] for where in partitions if number < len(epochs[where])}
-                asked = {where: epoch for where, epoch in asked.items() if epoch > 0}
-                request = _epoch_ends({where: epoch - 1 for where, epoch in asked.items()})
-                for topic in admin.ask(request, only=leader).topics if asked else ():
+                values = {where: {"leader_epoch": epoch - 1} for where, epoch in asked.items() if epoch > 0}
+                kinds = messages.OffsetForLeaderTopic, messages.OffsetForLeaderPartition
+                topics = per_topic(*kinds, values, values.__getitem__)
+                request = message(messages.OffsetForLeaderEpochRequest, replica_id=_CONSUMER, topics=topics)
+                for topic in admin.ask(request, only=leader).topics if values else ():
                     for answer in topic.partitions:
                         where = topic.topic, answer.partition
                         if answer.error_code is ErrorCode.none and answer.end_offset >= 0:
                             starts[where][asked[where]] = answer.end_offset
     return starts
-
-
-def _epoch_ends(epochs: Mapping[TopicPartition, int]) -> RequestPayload:
-    topics = tuple(
-        message(
-            messages.OffsetForLeaderTopic,
-            topic=topic,
-            partitions=tuple(
-                message(messages.OffsetForLeaderPartition, partition=number, leader_epoch=epochs[topic, number])
-                for number in numbers
-            ),
-        )
-        for topic, numbers in by_topic(epochs)
-    )
-    return message(messages.OffsetForLeaderEpochRequest, replica_id=_CONSUMER, topics=topics)
 
 
 def parse_checkpoint(lines: Iterable[str]) -> dict[int, int]:

@@ -22,7 +22,7 @@ from kio.static.primitive import i32, i32Timedelta
 
 from aftershock.errors import AdminError, AftershockError, ClusterError
 from aftershock.faults.targets.values import BrokerId, TopicPartition
-from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, by_topic, message, raise_for
+from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, message, per_topic, raise_for
 from aftershock.workloads.kafka.wire.batch import (
     AFTER_CRC,
     BATCH_OVERHEAD,
@@ -73,17 +73,8 @@ def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
 def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
     """Delete each partition's records below the offset in ``before``; followers delete them after their next fetch."""
     for leader, partitions in _by_leader(admin, before):
-        topics = tuple(
-            message(
-                delete.DeleteRecordsTopic,
-                name=topic,
-                partitions=tuple(
-                    message(delete.DeleteRecordsPartition, partition_index=number, offset=before[topic, number])
-                    for number in numbers
-                ),
-            )
-            for topic, numbers in by_topic(partitions)
-        )
+        kinds = delete.DeleteRecordsTopic, delete.DeleteRecordsPartition
+        topics = per_topic(*kinds, partitions, lambda where: {"offset": before[where]})
         _results(
             admin.ask_controller(delete.DeleteRecordsRequest(topics=topics, timeout=TIMEOUT), leader),
             "delete records of",
@@ -94,16 +85,8 @@ def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
 def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     values: dict[TopicPartition, int] = {}
     for leader, led in _by_leader(admin, partitions):
-        topics = tuple(
-            message(
-                offsets.ListOffsetsTopic,
-                name=topic,
-                partitions=tuple(
-                    message(offsets.ListOffsetsPartition, partition_index=n, timestamp=timestamp) for n in numbers
-                ),
-            )
-            for topic, numbers in by_topic(led)
-        )
+        kinds = offsets.ListOffsetsTopic, offsets.ListOffsetsPartition
+        topics = per_topic(*kinds, led, lambda _: {"timestamp": timestamp})
         request = message(offsets.ListOffsetsRequest, replica_id=_CONSUMER, isolation_level=0, topics=topics)
         values |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
     return values
