@@ -31,24 +31,8 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.kafka.wire.connection import Address
 
 TOOLS = (
-    *(
-        "base64",
-        "bash",
-        "chmod",
-        "chown",
-        "cksum",
-        "dd",
-        "find",
-        "grep",
-        "id",
-        "ls",
-        "od",
-        "rm",
-        "sleep",
-        "sort",
-        "stat",
-    ),
-    *("sync", "tail", "timeout", "tr", "wc"),
+    *("base64", "bash", "chmod", "chown", "cksum", "dd", "find", "grep", "id", "ls", "od", "rm"),
+    *("sleep", "sort", "stat", "sync", "tail", "timeout", "tr", "wc"),
 )
 _READY_S = 90.0
 _KILLED = 128 + 9
@@ -60,56 +44,16 @@ _SPEC = ClusterSpec("", {"a": 1}, 0, FAST, {"num.io.threads": _THREADS})
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the contract: what an image must do, and how to make it do so."""
+    """A line of the contract: what an image must do, how to make it do so, and its test.
+
+    ``test`` returns the problem, "" for a kept line. A line can't be tested if the image breaks the line ``needs``.
+    """
 
     name: str
     promise: str
     remedy: str
-
-
-CONTRACT = (
-    Line(
-        "command",
-        "a command replaces the image's own, so that `sleep infinity` runs",
-        'leave out ENTRYPOINT, or let its script end with: exec "$@"',
-    ),
-    Line("tools", "faults find their tools on the PATH", "install bash, coreutils, findutils and grep"),
-    Line(
-        "data",
-        f"the image's user may write to a new volume at {LOG_DIR}",
-        f"make the folder {LOG_DIR} in the image, and give it to the user of the image (chown)",
-    ),
-    Line(
-        "boot",
-        "the image's own command formats the storage with CLUSTER_ID, and starts a KRaft node",
-        "let CMD do so, as /etc/kafka/docker/run of Kafka's own image does",
-    ),
-    Line(
-        "properties",
-        "each variable KAFKA_* becomes a property of the node: `_` is a dot, `__` is `_`, and `___` is `-`",
-        "write the variables to server.properties before the node starts",
-    ),
-    Line(
-        "jvm",
-        "KAFKA_HEAP_OPTS, KAFKA_JVM_PERFORMANCE_OPTS and KAFKA_OPTS are flags of the JVM",
-        "start the node with Kafka's own scripts, or add the three variables to the command line of java",
-    ),
-    Line(
-        "output",
-        "the node's log, from INFO on, goes to standard output",
-        "configure a console appender for the root logger",
-    ),
-    Line(
-        "signal",
-        f"SIGTERM to process 1 shuts the node down within {SHUT_DOWN_S} s",
-        "start the node with `exec`, so that it is process 1",
-    ),
-    Line(
-        "restart",
-        "a container that is started again is the same node with the same data",
-        "don't format a log directory that is formatted already",
-    ),
-)
+    test: "Callable[[Trial], str]"
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -153,8 +97,7 @@ def check_image(client: docker.DockerClient, name: str) -> Iterator[Result]:
             client.networks.create(trial.network, labels=trial.labels)
         for line in CONTRACT:
             try:
-                needed = next((other for other in NEEDS.get(line.name, ()) if other in broken), None)
-                problem = f"It can't be tested without `{needed}`" if needed else TESTS[line.name](trial)
+                problem = f"It can't be tested without `{line.needs}`" if line.needs in broken else line.test(trial)
             except AdminError as error:
                 problem = f"The node does not answer: {error}"
             if problem:
@@ -320,19 +263,62 @@ def _restart(trial: Trial) -> str:
         return "" if _TOPIC in admin.topics() else "A topic that was created before the restart is gone"
 
 
-TESTS: dict[str, Callable[[Trial], str]] = {
-    "command": _command,
-    "tools": _tools,
-    "data": _data,
-    "boot": _boot,
-    "properties": _properties,
-    "jvm": _jvm,
-    "output": _output,
-    "signal": _signal,
-    "restart": _restart,
-}
-NEEDS = {
-    **dict.fromkeys(("tools", "data"), ("command",)),
-    **dict.fromkeys(("properties", "jvm", "output", "signal", "restart"), ("boot",)),
-}
-"""Lines without which another line can't be tested."""
+CONTRACT = (
+    Line(
+        "command",
+        "a command replaces the image's own, so that `sleep infinity` runs",
+        'leave out ENTRYPOINT, or let its script end with: exec "$@"',
+        _command,
+    ),
+    Line(
+        "tools", "faults find their tools on the PATH", "install bash, coreutils, findutils and grep", _tools, "command"
+    ),
+    Line(
+        "data",
+        f"the image's user may write to a new volume at {LOG_DIR}",
+        f"make the folder {LOG_DIR} in the image, and give it to the user of the image (chown)",
+        _data,
+        "command",
+    ),
+    Line(
+        "boot",
+        "the image's own command formats the storage with CLUSTER_ID, and starts a KRaft node",
+        "let CMD do so, as /etc/kafka/docker/run of Kafka's own image does",
+        _boot,
+    ),
+    Line(
+        "properties",
+        "each variable KAFKA_* becomes a property of the node: `_` is a dot, `__` is `_`, and `___` is `-`",
+        "write the variables to server.properties before the node starts",
+        _properties,
+        "boot",
+    ),
+    Line(
+        "jvm",
+        "KAFKA_HEAP_OPTS, KAFKA_JVM_PERFORMANCE_OPTS and KAFKA_OPTS are flags of the JVM",
+        "start the node with Kafka's own scripts, or add the three variables to the command line of java",
+        _jvm,
+        "boot",
+    ),
+    Line(
+        "output",
+        "the node's log, from INFO on, goes to standard output",
+        "configure a console appender for the root logger",
+        _output,
+        "boot",
+    ),
+    Line(
+        "signal",
+        f"SIGTERM to process 1 shuts the node down within {SHUT_DOWN_S} s",
+        "start the node with `exec`, so that it is process 1",
+        _signal,
+        "boot",
+    ),
+    Line(
+        "restart",
+        "a container that is started again is the same node with the same data",
+        "don't format a log directory that is formatted already",
+        _restart,
+        "boot",
+    ),
+)
