@@ -23,7 +23,7 @@ from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.model.text import table
 from aftershock.results.report.page import filled
 from aftershock.results.studies.advice import Advice, advice_of
-from aftershock.results.studies.audit import SYMBOLS, Cell, Mark, Spread, cells_of, unsupported
+from aftershock.results.studies.audit import SYMBOLS, Cell, Mark, cells_of, unsupported
 from aftershock.results.studies.part import Part
 
 DOCUMENT, PAGE, MARKDOWN, BADGE = "audit.json", "audit.html", "audit.md", "badge.svg"
@@ -132,7 +132,9 @@ def figures(cell: Cell) -> str:
     """Return the figures of a cell in a few words: recovery with its interval, longest gap, what was lost, slowdown."""
     parts = []
     if cell.recovery.n:
-        parts.append(f"{median(cell)} ({_range(cell.recovery)})")
+        bounds = (cell.recovery.low_s, cell.recovery.high_s)
+        low, high = ("never" if value is None else f"{value:.1f}" for value in bounds)
+        parts.append(f"{median(cell)} ({low} to {high})")
     if cell.before_heal is not None:
         parts.append(f"{cell.before_heal} of {cell.recovery.n} before the heal")
     if cell.gap_s is not None:
@@ -156,11 +158,6 @@ def median(cell: Cell) -> str:
     if not cell.recovery.n:
         return ""
     return "never" if cell.recovery.median_s is None else f"{cell.recovery.median_s:.1f} s"
-
-
-def _range(spread: Spread) -> str:
-    low, high = ("never" if value is None else f"{value:.1f}" for value in (spread.low_s, spread.high_s))
-    return f"{low} to {high}"
 
 
 def text(card: Card) -> str:

@@ -122,7 +122,8 @@ def _make_device(
             **DEVICE_ACCESS,
         )
         while True:
-            running = _state(started) == "running"  # read before the output, which is then complete
+            started.reload()
+            running = started.status == "running"  # read before the output, which is then complete
             output = started.logs().decode(errors="replace")
             if match := _DEVICE.search(output):
                 return match[1]
@@ -133,11 +134,6 @@ def _make_device(
         f"can't make a block device for {container}: {output.strip() or 'no output'}; this needs loop devices "
         "(`modprobe loop`) and an engine that is not rootless"
     )
-
-
-def _state(container: Container) -> str:
-    container.reload()
-    return str(container.status)
 
 
 def block_device_of(container: Container) -> BlockDevice | None:

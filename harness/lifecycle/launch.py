@@ -223,7 +223,12 @@ class _DockerObjects:
     def node_container(self, node: Node, proxy_layer: ProxyLayer) -> Container:
         """Return the container of a node, not yet started; a host of the node is started before."""
         spec, name = self.spec, self.name_of(node)
-        environment = spec.environment(node, cluster_id_of(self.run_id), _advertised(spec, node, proxy_layer))
+        advertised = {}
+        if node.broker:
+            racks = spec.topology.racks
+            advertised = {client_listener(rack): str(proxy_layer.advertised(rack, node.id)) for rack in racks}
+            advertised["ADMIN"] = str(proxy_layer.admin_address(node.id))
+        environment = spec.environment(node, cluster_id_of(self.run_id), advertised)
         environment |= preloads.CLOCK_ENVIRONMENT if spec.clocks else {}
         environment |= preloads.GC_ENVIRONMENT if spec.gc_pauses else {}
         network: dict[str, Any] = {"hostname": node.name}
@@ -253,12 +258,3 @@ class _DockerObjects:
 
     def _connect(self, container: Container, node: Node) -> None:
         container.with_network(self.networks[node.rack]).with_network_aliases(node.name, node.home_name)
-
-
-def _advertised(spec: ClusterSpec, node: Node, proxy_layer: ProxyLayer) -> dict[str, str]:
-    """Return the addresses that a broker advertises, by listener; nothing for a controller."""
-    if not node.broker:
-        return {}
-    racks = spec.topology.racks
-    listeners = {client_listener(rack): str(proxy_layer.advertised(rack, node.id)) for rack in racks}
-    return {**listeners, "ADMIN": str(proxy_layer.admin_address(node.id))}

@@ -63,9 +63,9 @@ def limits_file() -> Path:
     return cache_folder() / "calibration.json"
 
 
-def read_limits(path: Path | None = None) -> dict[str, float]:
+def read_limits() -> dict[str, float]:
     """Return the records per second by client and operation (``confluent produce``); empty without a calibration."""
-    path = path or limits_file()
+    path = limits_file()
     try:
         document = read_object(path) if path.exists() else {}
         limits = {str(name): float(rate) for name, rate in document.get("records_per_s", {}).items()}
@@ -76,8 +76,8 @@ def read_limits(path: Path | None = None) -> dict[str, float]:
     return limits if document.get("host") == host_identity() else {}
 
 
-def store_limits(limits: Mapping[str, float], path: Path | None = None) -> Path:
-    path = path or limits_file()
+def store_limits(limits: Mapping[str, float]) -> Path:
+    path = limits_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_whole(path, json.dumps({"host": host_identity(), "records_per_s": dict(limits)}, indent=1) + "\n")

@@ -104,12 +104,9 @@ class LeaderRecorder:
         with closing(self._cluster.admin.copy()) as admin:
             starts = source("the offsets at which epochs begin", lambda: epoch_starts(admin, epochs)) or {}
         checkpoints = source("the brokers' checkpoints", self._cluster.epoch_checkpoints) or {}
-        rows = history(self._polls.first, elected, self._wall_clock(), starts, checkpoints, topic_ids)
+        clock = None  # the controllers' times can't be converted if a fault of the plan sets clocks
+        if not any("clocks" in step.fault().cluster_needs() for step in self._timeline.steps):
+            origin_unix_us = self._home.facts["origin_unix_us"]
+            clock = WallClock(origin_unix_us, time.time_ns() // 1000 - self._clock.now_us() - origin_unix_us)
+        rows = history(self._polls.first, elected, clock, starts, checkpoints, topic_ids)
         write_whole(self._home.path / LEADERS, "".join(f"{json.dumps(row)}\n" for row in rows))
-
-    def _wall_clock(self) -> WallClock | None:
-        """Return the conversion of the controllers' clock to the run's; None if a fault of the plan sets clocks."""
-        if any("clocks" in step.fault().cluster_needs() for step in self._timeline.steps):
-            return None
-        origin_unix_us = self._home.facts["origin_unix_us"]
-        return WallClock(origin_unix_us, time.time_ns() // 1000 - self._clock.now_us() - origin_unix_us)

@@ -44,7 +44,7 @@ _HANDOVER_US = 500_000  # a broker that is stopped cleanly hands its leaderships
 _CLEAN = ("stop", "restart", "rolling_restart", "rolling_upgrade")
 
 
-def share_warnings(checked: CheckedPlan, seed: int = 0) -> list[str]:
+def share_warnings(checked: CheckedPlan) -> list[str]:
     """Return a warning for each client that owes progress for less than the advised share of the plan's time."""
     problems = [
         Problem(
@@ -52,18 +52,18 @@ def share_warnings(checked: CheckedPlan, seed: int = 0) -> list[str]:
             f"progress is required of `{lane.client.key}` ({lane.side}) during {percent(lane.share)} of the time after "
             f"warm-up only, so a client that stands still may go unnoticed: {share_advice(lane)}",
         )
-        for lane in planned_lanes(checked, seed)
+        for lane in planned_lanes(checked)
         if lane.share < SHARE_ADVISED
     ]
     return format_problems(problems, checked.source_map)
 
 
-def planned_lanes(checked: CheckedPlan, seed: int = 0) -> list[Lane]:
+def planned_lanes(checked: CheckedPlan) -> list[Lane]:
     """Return the lanes of a plan's clients as they will be if everything takes its planned time; none if attached."""
     cluster = checked.plan.cluster
     if cluster.attach is not None:
         return []
-    timeline = compile_checked(checked, seed)
+    timeline = compile_checked(checked, seed=0)
     imagined = _Imagined(timeline, cluster, checked.draft)
     for step in timeline.steps:
         asyncio.run(imagined.play(step))

@@ -294,7 +294,11 @@ class ClientProcesses:
             send_signal(program, signal.SIGSTOP)  # no process may react to the death of another
             send_signal(program, signal.SIGKILL)
         if program:
-            still_lacking(lambda: worker if self._lives(leader, worker) else "", _READ_DEADLINE_S)
+
+            def lives() -> str:
+                return worker if leader.pid in {process.pid for process in self._processes(worker)} else ""
+
+            still_lacking(lives, _READ_DEADLINE_S)
         send_signal(self._processes(worker), signal.SIGSTOP)
         send_signal(self._processes(worker), signal.SIGKILL)
         if still_lacking(lambda: worker if leader.session in processes_by_session() else "", _KILL_DEADLINE_S):
@@ -367,9 +371,6 @@ class ClientProcesses:
         """Return the ids of the client's processes that may be connected to Kafka."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
-
-    def _lives(self, process: Process, worker: str) -> bool:
-        return process.pid in {running.pid for running in self._processes(worker)}
 
     def _processes(self, worker: str) -> list[Process]:
         return workers(self._run_id).get(worker, [])
