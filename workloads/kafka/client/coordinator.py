@@ -1,9 +1,11 @@
 """Coordinator of a consumer group or transactional id, with look-up of its broker and requests to that broker.
 
 Modelled on Kafka's ``CoordinatorRequestManager``. The coordinator is looked up again if a broker fails to answer, or
-reports that the coordinator has moved. Two FindCoordinator requests are at least ``retry.backoff.ms`` apart, because
-brokers may return the old coordinator for a while. The coordinator's address is taken from the FindCoordinator
-response, because metadata may be older or lack the node.
+reports that the coordinator has moved. FindCoordinator is sent to the least loaded node like a Metadata request
+(``NetworkClientDelegate.doSend``, ``NetworkClient.leastLoadedNode``), so that no look-up waits for a connection to a
+broker that stands still while another broker is connected. Two FindCoordinator requests are at least
+``retry.backoff.ms`` apart, because brokers may return the old coordinator for a while. The coordinator's address is
+taken from the FindCoordinator response, because metadata may be older or lack the node.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import ApiVersionRange, to_node
 from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
+from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.codec import Api, Versions
 
 FIND_COORDINATOR = ApiVersionRange(Api.FIND_COORDINATOR, 4, 6)
@@ -34,7 +37,7 @@ class Coordinator:
         self.versions: Versions | None = None  # of the broker that received the latest request
         self._key, self._brokers, self._backoff, self._key_type = key, brokers, backoff, key_type
         self._node_id: int | None = None
-        self._turn, self._not_before_ms = 0, 0.0
+        self._not_before_ms = 0.0
 
     async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any], *, timeout_ms: float | None = None) -> Any:
         """Send the coordinator the request that ``make`` builds from kio's module for ``api``; return the response.
@@ -47,7 +50,7 @@ class Coordinator:
         """
         node_id = await self.find()
         try:
-            return await self._ask(node_id, api, make, timeout_ms)
+            return await self._exchange(await self._brokers.channel(node_id, "coordinator"), api, make, timeout_ms)
         except (OSError, ProtocolError):
             self.forget()
             raise
@@ -63,11 +66,7 @@ class Coordinator:
         await asyncio.sleep(max(0.0, self._not_before_ms - self._brokers.clock_ms()) / 1000)
         self._not_before_ms = self._brokers.clock_ms() + self._backoff.ms(0)
         self.lookups += 1
-        nodes = sorted(self._brokers.metadata.nodes)
-        if not nodes:
-            raise ConnectionError("no broker can be asked for the coordinator: the metadata lists no broker yet")
-        self._turn += 1  # ask the known brokers in turn, because some of them may be down
-        response = await self._ask(nodes[self._turn % len(nodes)], FIND_COORDINATOR, make_request)
+        response = await self._exchange(await self._brokers.any(), FIND_COORDINATOR, make_request)
         key_name = f"{_KINDS[self._key_type]} {self._key}"
         if not response.coordinators:
             raise ProtocolError(f"FindCoordinator of the {key_name} returned no coordinator")
@@ -85,10 +84,9 @@ class Coordinator:
     def forget(self) -> None:
         self._node_id = None
 
-    async def _ask(
-        self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any], timeout_ms: float | None = None
+    async def _exchange(
+        self, channel: Channel, api: ApiVersionRange, make: Callable[[Any], Any], timeout_ms: float | None = None
     ) -> Any:
-        channel = await self._brokers.channel(node_id, "coordinator")
         self.versions = channel.versions
         request = make(api.messages(channel.versions))
         limit_ms = self._brokers.settings.request_timeout_ms if timeout_ms is None else timeout_ms

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v12.request import MetadataRequest
 
 from aftershock.errors import BrokerError, ProtocolError
 from aftershock.tests.scripted_broker import ScriptedBroker
@@ -27,6 +28,9 @@ from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 
 DEADLINE_MS = 15_000
+METADATA_REQUEST = MetadataRequest(
+    topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+)
 NOWHERE = TopicPartition("no-such-topic", 0)
 
 
@@ -108,6 +112,33 @@ async def test_a_failed_look_up_backs_off(cluster: ScriptedBroker) -> None:
                 await coordinator.find()
         assert [1, 1] == [await coordinator.find() for _ in range(2)]
         assert 3 == coordinator.lookups
+
+
+async def test_a_node_that_stands_still_is_not_asked(cluster: ScriptedBroker) -> None:
+    """The least loaded of the connected nodes is: the other one has a request in flight that it doesn't answer."""
+    cluster.script("Metadata", nth=2, node=2, answer="none", times=100)
+    async with asking(cluster) as asker:
+        for node in (1, 2):
+            await asker.brokers.channel(node)
+        waiting = (await asker.brokers.channel(2)).request(METADATA_REQUEST, timeout_ms=DEADLINE_MS)
+        coordinator = Coordinator("g", asker.brokers, asker.backoff)
+        for _ in range(4):
+            await coordinator.find()
+            coordinator.forget()
+        waiting.cancel()
+    assert [1] * 4 == [seen.node for seen in cluster.journal("FindCoordinator")]
+
+
+async def test_no_connection_is_opened_for_a_look_up(cluster: ScriptedBroker) -> None:
+    """``leastLoadedNode``: connected nodes come before all that would have to be connected first."""
+    async with asking(cluster) as asker:
+        connected = await asker.brokers.channel(2)
+        coordinator = Coordinator("g", asker.brokers, asker.backoff)
+        for _ in range(4):
+            await coordinator.find()
+            coordinator.forget()
+        assert connected.sent_bytes
+    assert [2] * 4 == [seen.node for seen in cluster.journal("FindCoordinator")]
 
 
 async def test_a_group_without_authorization(cluster: ScriptedBroker) -> None:
