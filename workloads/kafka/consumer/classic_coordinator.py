@@ -58,6 +58,7 @@ class ClassicCoordinator:
             backoff=shared.backoff,
             poll_interval_ms=settings.max_poll_interval_ms,
             heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            session_timeout_ms=settings.session_timeout_ms,
             is_static=self._instance_id is not None,
         )
         self.store = CommittedOffsets(
@@ -148,15 +149,16 @@ class ClassicCoordinator:
 
     async def _send(self, request: PendingRequest) -> None:
         member, shared, requests = self._member, self._shared, self._requests
+        timeout_ms = min(shared.settings.request_timeout_ms, member.session_left_ms(shared.clock_ms()))
         verdict = Verdict.CONTINUE
         try:
             if request.kind is Request.JOIN:
                 error, verdict = await self._join_group(request)
             elif request.kind is Request.SYNC:
-                error, assignment = await requests.sync(request, self._assignments)
+                error, assignment = await requests.sync(request, self._assignments, timeout_ms)
                 verdict = member.on_sync(error, assignment, shared.clock_ms())
             elif request.kind is Request.HEARTBEAT:
-                error = await requests.heartbeat(request)
+                error = await requests.heartbeat(request, timeout_ms)
                 verdict = member.on_heartbeat(error, shared.clock_ms())
             else:
                 error = await requests.leave(request)

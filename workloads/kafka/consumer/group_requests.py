@@ -92,7 +92,7 @@ class GroupRequests:
         generation = Generation(response.generation_id, response.member_id, assignor)
         return JoinAnswer(error, generation, response.leader, members, response.skip_assignment)
 
-    async def sync(self, pending: PendingRequest, assignments: GroupAssignment) -> tuple[int, bytes]:
+    async def sync(self, pending: PendingRequest, assignments: GroupAssignment, timeout_ms: float) -> tuple[int, bytes]:
         """Return an error code and the member's encoded assignment; only the leader gives ``assignments``."""
         generation = pending.generation
 
@@ -110,14 +110,14 @@ class GroupRequests:
                 ),
             )
 
-        response = await self._coordinator.ask(SYNC_GROUP, request)
+        response = await self._coordinator.ask(SYNC_GROUP, request, timeout_ms=timeout_ms)
         error = int(response.error_code)
         expected: Mapping[str, Any] = {"protocol_type": PROTOCOL_TYPE, "protocol_name": generation.assignor}
         if not error and any(getattr(response, name) not in {None, value} for name, value in expected.items()):
             error = int(ErrorCode.inconsistent_group_protocol)
         return error, bytes(response.assignment)
 
-    async def heartbeat(self, pending: PendingRequest) -> int:
+    async def heartbeat(self, pending: PendingRequest, timeout_ms: float) -> int:
         def request(messages: Any) -> Any:
             return messages.HeartbeatRequest(
                 group_id=self._group_id,
@@ -126,8 +126,6 @@ class GroupRequests:
                 group_instance_id=self._instance_id,
             )
 
-        # without a response for session.timeout.ms, Kafka's client finds the coordinator again
-        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
         return int((await self._coordinator.ask(HEARTBEAT, request, timeout_ms=timeout_ms)).error_code)
 
     async def leave(self, pending: PendingRequest) -> int:

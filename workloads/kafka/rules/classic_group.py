@@ -20,6 +20,9 @@ Rules of group members (``AbstractCoordinator``, ``ConsumerCoordinator``, ``Hear
 7. After NOT_COORDINATOR (16) or COORDINATOR_NOT_AVAILABLE (15) the client finds the coordinator again. After a
    retriable error or without a response, JoinGroup follows after ``retry.backoff.ms``, also if SyncGroup failed. A
    failed heartbeat is repeated after a back-off that doubles.
+   Without a successful heartbeat for ``session.timeout.ms``, counted from the JoinGroup response or from the discovery
+   of the coordinator if these are later, the client gives up a pending Heartbeat or SyncGroup and finds the coordinator
+   again (``Heartbeat.sessionTimeoutExpired``; ``session_left_ms``).
 8. Offsets are committed only in the state STABLE, with the member's generation (``commit_refusal``).
 9. A member whose application has not polled for ``max.poll.interval.ms`` leaves the group (a static member only forgets
    its generation), has lost its partitions, and joins again when the application polls. The time of a pending
@@ -33,7 +36,8 @@ Rules of group members (``AbstractCoordinator``, ``ConsumerCoordinator``, ``Hear
                                  └──generation reset─ any                       FATAL ◀─final errors─ any
 
 A member sends one of these requests at a time. Kafka sends heartbeats beside a pending SyncGroup, but on the same
-connection, whose requests a broker answers in order.
+connection, whose requests a broker answers in order. Without a pending request Kafka finds the coordinator again as
+soon as the session has ended, this client with its next heartbeat.
 """
 
 import math
@@ -104,12 +108,20 @@ class Duty(Enum):
 class ClassicMember:
     """State machine of a classic group member; ``poll_interval_ms`` is ``max.poll.interval.ms``.
 
+    ``session_timeout_ms`` limits requests only: the coordinator decides when the member's session has ended.
+
     Counters of a classic member: heartbeats, joins (JoinGroup requests), assignments_received, rebalances, fenced,
     poll_timeouts.
     """
 
     def __init__(
-        self, *, backoff: Backoff, poll_interval_ms: float, heartbeat_interval_ms: float, is_static: bool = False
+        self,
+        *,
+        backoff: Backoff,
+        poll_interval_ms: float,
+        heartbeat_interval_ms: float,
+        session_timeout_ms: float,
+        is_static: bool = False,
     ) -> None:
         self.generation, self.state = Generation(), MemberState.UNSUBSCRIBED
         self.is_leader = False
@@ -120,7 +132,8 @@ class ClassicMember:
         self.counts: Counter[str] = Counter()
         self._backoff, self._is_static = backoff, is_static
         self._poll_interval_ms, self._heartbeat_interval_ms = poll_interval_ms, heartbeat_interval_ms
-        self._poll_deadline_ms = math.inf
+        self._poll_deadline_ms = self._session_deadline_ms = math.inf
+        self._session_timeout_ms = session_timeout_ms
         self._heartbeat_ms = self._join_not_before_ms = 0.0
         self._heartbeat_failures = 0
         self._is_prepared = False
@@ -226,8 +239,13 @@ class ClassicMember:
             self.counts["joins"] += 1
         elif kind is Request.HEARTBEAT:
             self._heartbeat_ms = now_ms + self._heartbeat_interval_ms
+            self._session_deadline_ms = min(self._session_deadline_ms, now_ms + self._session_timeout_ms)
             self.counts["heartbeats"] += 1
         return self._in_flight
+
+    def session_left_ms(self, now_ms: float) -> float:
+        """Return the longest time to wait for a response to Heartbeat or SyncGroup (rule 7)."""
+        return max(0.0, min(self._session_deadline_ms - now_ms, self._session_timeout_ms))
 
     def on_join(self, error: int, generation: Generation, now_ms: float, *, leader: str = "") -> Verdict:
         """Process a response to JoinGroup; ``generation`` contains a new member id even with MEMBER_ID_REQUIRED."""
@@ -238,6 +256,7 @@ class ClassicMember:
             self.generation, self.state = generation, MemberState.COMPLETING_REBALANCE
             self.is_leader = leader == generation.member_id
             self._heartbeat_ms, self._heartbeat_failures = now_ms + self._heartbeat_interval_ms, 0
+            self._session_deadline_ms = now_ms + self._session_timeout_ms
             self.polled(now_ms)
             return Verdict.CONTINUE
         if error == MEMBER_ID_REQUIRED:
@@ -279,6 +298,7 @@ class ClassicMember:
             return Verdict.CONTINUE
         if error in {0, REBALANCE_IN_PROGRESS}:
             self._heartbeat_failures = 0
+            self._session_deadline_ms = now_ms + self._session_timeout_ms
             if error and self.state is MemberState.STABLE:
                 self.request_rejoin("group is already rebalancing")
             return Verdict.CONTINUE
@@ -291,15 +311,19 @@ class ClassicMember:
             self.state = MemberState.FATAL
             return Verdict.FAIL
         self._repeat_heartbeat(now_ms)
-        return Verdict.FIND_COORDINATOR if error in LOST_COORDINATOR_CODES else Verdict.REPORT
+        if error not in LOST_COORDINATOR_CODES:
+            return Verdict.REPORT
+        self._session_deadline_ms = math.inf
+        return Verdict.FIND_COORDINATOR
 
     def on_leave(self) -> None:
         """Process a response to LeaveGroup, whatever it is: the request is never repeated."""
         self._in_flight = None
 
     def on_failure(self, reason: str, now_ms: float) -> None:
-        """Process a request without a response."""
+        """Process a request without a response, after which the client finds the coordinator again."""
         sent, self._in_flight = self._in_flight, None
+        self._session_deadline_ms = math.inf
         if sent is None or sent.kind is Request.LEAVE:
             return
         if sent.kind is Request.HEARTBEAT:

@@ -18,14 +18,18 @@ from aftershock.workloads.kafka.rules.classic_group import (
 from aftershock.workloads.kafka.rules.consumer_group import Verdict
 from aftershock.workloads.kafka.rules.values import Backoff
 
-POLL_MS, HEARTBEAT_MS = 300_000, 3_000
+POLL_MS, HEARTBEAT_MS, SESSION_MS = 300_000, 3_000, 10_000
 FIRST = Generation(1, "m", "range")
 
 
 def new_member(*, is_static: bool = False) -> ClassicMember:
     backoff = Backoff(100, 1000, Random(1))  # noqa: S311  # spreads waits, guards nothing
     return ClassicMember(
-        backoff=backoff, poll_interval_ms=POLL_MS, heartbeat_interval_ms=HEARTBEAT_MS, is_static=is_static
+        backoff=backoff,
+        poll_interval_ms=POLL_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        session_timeout_ms=SESSION_MS,
+        is_static=is_static,
     )
 
 
@@ -171,6 +175,33 @@ def test_other_errors_of_heartbeats_are_retried(error: int, verdict: str) -> Non
     assert Verdict[verdict] is beat(member, error)
     assert 80 <= member.wait_ms(HEARTBEAT_MS) <= 120
     assert (MemberState.STABLE, FIRST) == (member.state, member.generation)
+
+
+def test_the_session_is_counted_from_the_last_heartbeat_that_succeeded() -> None:
+    """Rule 7, Kafka's ``Heartbeat.sessionTimer``: from the JoinGroup response, then from each successful heartbeat."""
+    member = joining()
+    join(member, now_ms=1_000)
+    assert SESSION_MS - 500 == member.session_left_ms(1_500)
+    sent(member, 1_500)
+    member.on_sync(0, b"assigned", 2_000)
+    assert SESSION_MS - 3_000 == member.session_left_ms(4_000)
+    for error, now_ms in ((0, 4_000), (27, 8_000)):
+        beat(member, error, now_ms)
+        assert SESSION_MS - 1_000 == member.session_left_ms(now_ms + 1_000)
+    assert 0 == member.session_left_ms(20_000)
+
+
+def test_heartbeats_that_fail_do_not_renew_the_session_before_the_coordinator_is_found_again() -> None:
+    """Rule 7: Kafka resets the session timer when it discovers a coordinator."""
+    member = stable()
+    beat(member, 30, now_ms=HEARTBEAT_MS)
+    assert SESSION_MS - HEARTBEAT_MS == member.session_left_ms(HEARTBEAT_MS)
+    beat(member, 16, now_ms=4_000)
+    assert SESSION_MS == member.session_left_ms(8_000)
+    sent(member, 8_000)
+    assert SESSION_MS - 500 == member.session_left_ms(8_500)
+    member.on_failure("disconnect", 8_500)
+    assert SESSION_MS == member.session_left_ms(9_000)
 
 
 # ---- rule 5: reset generations
