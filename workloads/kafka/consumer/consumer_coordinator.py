@@ -194,6 +194,7 @@ class ConsumerCoordinator:
                 self._topic_names[topic_id] = name
         if self._step is None:
             self._step = member.reconcile(self._topic_names)
+            self._wake()  # an acknowledgement may be due
             if self._step is not None:
                 shared.on_event("rebalance_started", epoch=member.epoch, reason="a new assignment")
             if self._step is not None and self._step.revoke:

@@ -10,12 +10,14 @@ Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatReques
    every heartbeat. A member subscribes to topics, or to a regular expression that the coordinator evaluates.
 3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps that revoke
    partitions, take over new partitions, and acknowledge by a heartbeat at once. Partitions of topics whose names the
-   client doesn't know wait for a later step. A target assignment that arrives during a step waits for the end of the
-   step.
+   client doesn't know wait for a later step. Where the others are those that the member owns already, there is no step,
+   and the member acknowledges what it owns (``AbstractMembershipManager.maybeReconcile``), also if the target changed
+   and changed back. A target assignment that arrives during a step waits for the end of the step.
 4. After FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25) the member has lost all partitions and must not commit.
    After the release of lost partitions the member joins the group again with the same id and epoch 0, without back-off.
 5. After NOT_COORDINATOR (16) or COORDINATOR_NOT_AVAILABLE (15) the client finds the coordinator and retries at once.
-   After COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout the client backs off before the next heartbeat.
+   After COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout the client backs off before the next heartbeat,
+   except before one that joins, acknowledges or leaves (``AbstractMembershipManager.shouldHeartbeatNow``).
    After TOPIC_AUTHORIZATION_FAILED (29) the client reports the error and backs off, because the rest of the
    subscription may still work. Any other error in a heartbeat's response ends the membership, for example
    UNRELEASED_INSTANCE_ID (111, another member has the instance id) and FENCED_INSTANCE_ID (82).
@@ -33,7 +35,8 @@ Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatReques
 
 In KIP-848 the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082).
 Kafka sends the heartbeat that leaves after ``max.poll.interval.ms`` even while another heartbeat is in flight; this
-client waits for the response.
+client waits for the response. While names of topics are unknown, Kafka acknowledges the same partitions after each
+response; this client acknowledges them once per target assignment.
 """
 
 import math
@@ -66,7 +69,7 @@ class MemberState(Enum):
 
 
 URGENT = frozenset({MemberState.JOINING, MemberState.ACKNOWLEDGING, MemberState.LEAVING})
-"""States of a group member in which a heartbeat is due at once."""
+"""States of a group member in which a heartbeat is due at once, without back-off (``shouldHeartbeatNow``)."""
 LOST = frozenset({MemberState.FENCED, MemberState.STALE, MemberState.FATAL})
 """States of a group member in which the member has lost its partitions."""
 SILENT = LOST | {MemberState.UNSUBSCRIBED}
@@ -82,6 +85,13 @@ class AssignedPartition(NamedTuple):
 
 Assignment = frozenset[AssignedPartition]
 NOTHING: Assignment = frozenset()
+
+
+class LocalAssignment(NamedTuple):
+    """Assignment and its number on this client, which rises with each different target (Kafka: ``localEpoch``)."""
+
+    number: int = UNKNOWN
+    partitions: Assignment = NOTHING
 
 
 class Heartbeat(NamedTuple):
@@ -139,8 +149,7 @@ class GroupMember:
     ) -> None:
         self.member_id, self.epoch, self.state = member_id, JOIN_EPOCH, MemberState.UNSUBSCRIBED
         self.counts: Counter[str] = Counter()
-        self.owned = NOTHING
-        self._target = NOTHING
+        self._current = self._target = self._after_step = LocalAssignment()
         self._step: Step | None = None
         self._topics: tuple[str, ...] = ()
         self._pattern: str | None = None
@@ -157,6 +166,10 @@ class GroupMember:
         self._interval_ms = self._sent_ms = self._not_before_ms = 0.0
 
     @property
+    def owned(self) -> Assignment:
+        return self._current.partitions
+
+    @property
     def membership_epoch(self) -> int:
         """Member epoch as a member of the group; UNKNOWN before the member has joined and after it has left."""
         return self.epoch if self.epoch > JOIN_EPOCH and self.state not in SILENT else UNKNOWN
@@ -169,7 +182,8 @@ class GroupMember:
         self._sent_ms = -math.inf
 
     def _join(self) -> None:
-        self.epoch, self.state, self.owned, self._target = JOIN_EPOCH, MemberState.JOINING, NOTHING, NOTHING
+        self.epoch, self.state = JOIN_EPOCH, MemberState.JOINING
+        self._current = self._target = LocalAssignment()
         self._sent_fields = {}
 
     def polled(self, now_ms: float) -> None:
@@ -180,9 +194,10 @@ class GroupMember:
         """Return the milliseconds until a heartbeat is due; infinite while one is in flight or without membership."""
         if self._in_flight or self.state in SILENT:
             return math.inf
-        due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
-        wait_ms = max(due_ms, self._not_before_ms) - now_ms
-        return max(0.0, min(wait_ms, self._poll_deadline_ms - now_ms))
+        if self.state in URGENT:
+            return 0.0
+        due_ms = max(self._sent_ms + self._interval_ms, self._not_before_ms)
+        return max(0.0, min(due_ms, self._poll_deadline_ms) - now_ms)
 
     def heartbeat(self, now_ms: float) -> Heartbeat:
         """Return the heartbeat to send now; the caller then calls ``on_response`` or ``on_failure``."""
@@ -197,9 +212,11 @@ class GroupMember:
         if self._is_leaving:
             return Heartbeat(self.member_id, self._leave_epoch)
         if self.state is MemberState.ACKNOWLEDGING:
-            self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
-        fields = self._constant_fields | {"topics": self._topics, "pattern": self._pattern, "owned": self.owned}
+            self._end_exchange()
+        fields = self._constant_fields | {"topics": self._topics, "pattern": self._pattern, "owned": self._current}
         changed = {name: value for name, value in fields.items() if self._sent_fields.get(name) != value}
+        if "owned" in changed:
+            changed["owned"] = self.owned
         self._sent_fields = fields
         return Heartbeat(self.member_id, self.epoch, **changed)
 
@@ -224,11 +241,16 @@ class GroupMember:
         self._failures, self._not_before_ms = 0, now_ms
         self.epoch, self._interval_ms = answer.member_epoch, answer.interval_ms
         if answer.assignment is not None:
-            self._target = answer.assignment
+            number, known = self._target
+            if number == UNKNOWN or answer.assignment != known:
+                self._target = LocalAssignment(number + 1, answer.assignment)
             self.counts["assignments_received"] += 1
         if self._step is None and self.state is not MemberState.ACKNOWLEDGING:
-            self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
+            self._end_exchange()
         return Verdict.CONTINUE
+
+    def _end_exchange(self) -> None:
+        self.state = MemberState.STABLE if self._current == self._target else MemberState.RECONCILING
 
     def on_failure(self, now_ms: float) -> None:
         """Back off after a heartbeat without a response, unless the heartbeat was to leave."""
@@ -247,33 +269,35 @@ class GroupMember:
         """Return the next step towards the target assignment; None if nothing changes or a step is in progress.
 
         ``named_topics`` are ids of the topics whose names the caller knows. The caller ends a step by ``finish_step``.
+        Without a step a heartbeat may be due that acknowledges the owned partitions.
         """
         if self.state is not MemberState.RECONCILING or self._step is not None:
             return None
-        take = frozenset(partition for partition in self._target - self.owned if partition.topic_id in named_topics)
-        step = Step(self.owned - self._target, take)
-        if not step.revoke and not step.take:
+        number, target = self._target
+        named = frozenset(item for item in target if item in self.owned or item.topic_id in named_topics)
+        if named == self.owned:
+            if self._current.number != number:
+                self._current, self.state = LocalAssignment(number, named), MemberState.ACKNOWLEDGING
             return None
-        self._step = step
+        self._step, self._after_step = Step(self.owned - named, named - self.owned), LocalAssignment(number, named)
         self.counts["rebalances"] += 1
-        return step
+        return self._step
 
     def finish_step(self) -> None:
         """Acknowledge the completed reconciliation step, unless the member was fenced meanwhile."""
         if self._step is None:
             return
-        self.owned = (self.owned - self._step.revoke) | self._step.take
-        self._step, self.state = None, MemberState.ACKNOWLEDGING
+        self._current, self._step, self.state = self._after_step, None, MemberState.ACKNOWLEDGING
 
     @property
     def unresolved(self) -> frozenset[UUID]:
         """Topic ids of the assigned partitions that the member doesn't own yet."""
-        return frozenset(partition.topic_id for partition in self._target - self.owned)
+        return frozenset(item.topic_id for item in self._target.partitions - self.owned)
 
     @property
     def target_topics(self) -> frozenset[UUID]:
         """Topic ids of the target assignment."""
-        return frozenset(partition.topic_id for partition in self._target)
+        return frozenset(item.topic_id for item in self._target.partitions)
 
     def rejoin(self) -> None:
         if self.state in {MemberState.FENCED, MemberState.STALE}:

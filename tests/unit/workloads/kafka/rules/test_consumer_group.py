@@ -118,6 +118,34 @@ def test_a_topic_without_name_waits() -> None:
     assert Step(frozenset(), frozenset({B0})) == joined.reconcile({A, B})
 
 
+def test_what_can_be_resolved_is_acknowledged() -> None:
+    """Rule 3: a target of which only owned partitions have names is acknowledged at once, and once."""
+    joined = member()
+    beat(joined, A0, B0)
+    joined.reconcile({A})
+    joined.finish_step()
+    beat(joined, A0, B0)
+    beat(joined, A0, B0, AssignedPartition(B, 1), epoch=2)
+    assert joined.reconcile({A}) is None
+    assert (MemberState.ACKNOWLEDGING, 0) == (joined.state, joined.wait_ms(0))
+    sent, _ = beat(joined, epoch=2)
+    assert (frozenset({A0}), MemberState.RECONCILING) == (sent.owned, joined.state)
+    assert joined.reconcile({A}) is None
+    assert 5000 == joined.wait_ms(0)
+    assert Step(frozenset(), frozenset({B0, AssignedPartition(B, 1)})) == joined.reconcile(BOTH)
+
+
+def test_a_target_that_changes_and_changes_back_is_acknowledged() -> None:
+    """Rule 3: the coordinator may wait for what the member owns (Kafka's ``localEpoch``)."""
+    stable = owning(A0)
+    beat(stable, A0, A1, epoch=2)
+    beat(stable, A0, epoch=3)
+    assert MemberState.RECONCILING is stable.state
+    assert stable.reconcile(BOTH) is None
+    sent, _ = beat(stable, epoch=3)
+    assert (frozenset({A0}), MemberState.STABLE) == (sent.owned, stable.state)
+
+
 def test_a_newer_target_waits_for_the_current_step() -> None:
     """Rule 3: steps never overlap; the later target is reconciled after the first was acknowledged."""
     joined = member()
@@ -176,6 +204,23 @@ def test_a_loading_coordinator_backs_off(error: int) -> None:
     assert 80 <= stable.wait_ms(0) <= 120
     beat(stable, error=error)
     assert 160 <= stable.wait_ms(0) <= 240
+
+
+@pytest.mark.parametrize("error", [14, 29, None])
+def test_a_member_joins_and_acknowledges_without_back_off(error: int | None) -> None:
+    """Rule 5: ``shouldHeartbeatNow`` is asked beside the back-off, not after it."""
+    joining, acknowledging = member(), owning(A0)
+    beat(acknowledging, A0, A1, epoch=2)
+    acknowledging.reconcile(BOTH)
+    for one in (joining, acknowledging):
+        if error is None:
+            one.heartbeat(0)
+            one.on_failure(0)
+        else:
+            assert Verdict.REPORT is beat(one, error=error)[1]
+    acknowledging.finish_step()
+    assert [0, 0] == [joining.wait_ms(0), acknowledging.wait_ms(0)]
+    assert frozenset({A0, A1}) == acknowledging.heartbeat(0).owned
 
 
 def test_an_unanswered_heartbeat_is_repeated_in_full() -> None:
