@@ -6,13 +6,16 @@ Rules of commits (``CommitRequestManager``, and ``ConsumerCoordinator`` for clas
 2. An attempt with an error in ``RETRIED_CODES``, or without a response, is repeated until the commit's deadline.
 3. STALE_MEMBER_EPOCH (113) means that the member's epoch has changed, and that the partition may belong to another
    member. It ends every commit, so that an explicit commit raises it. Only the commit before a revocation is repeated
-   with the new epoch, while the client is a member of the group, because it still owns the partitions.
+   with the new epoch, while the client is a member of the group, because it still owns the partitions. In turn
+   UNKNOWN_TOPIC_OR_PARTITION (3) ends the commit before a revocation, because after the deletion of a topic the
+   rebalance would not end in time (``maybeAutoCommitSyncBeforeRebalance``); a classic group's member repeats it
+   (``ConsumerCoordinator.onJoinPrepare``).
 4. All other errors end the commit, for example UNKNOWN_MEMBER_ID (25), ILLEGAL_GENERATION (22),
    REBALANCE_IN_PROGRESS (27) and FENCED_INSTANCE_ID (82). They are told to the member of a classic group.
 5. A fetch of committed offsets is repeated after STALE_MEMBER_EPOCH too, while the client is a member of the group.
 
-In Kafka a failed automatic commit is not repeated, but replaced by one with the positions of a later poll; here
-automatic commits follow rule 2.
+In Kafka a failed automatic commit is not repeated, but replaced by one with the positions of a later poll, and the
+commit before a revocation is repeated with the positions of that moment; here each is repeated as it is (rule 2).
 """
 
 import asyncio
@@ -37,7 +40,8 @@ from aftershock.workloads.kafka.wire.codec import Api
 
 OFFSET_FETCH = ApiVersionRange(Api.OFFSET_FETCH, 9, 9)
 """Version 9 of OffsetFetch has the member epoch (KIP-848) and identifies topics by name."""
-RETRIED_CODES = frozenset({3, 7, 14, 88, 100}) | codes.COORDINATOR_MOVED
+UNKNOWN_TOPIC_OR_PARTITION = 3
+RETRIED_CODES = frozenset({UNKNOWN_TOPIC_OR_PARTITION, 7, 14, 88, 100}) | codes.COORDINATOR_MOVED
 """Error codes of commits that are retried: UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT,
 COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID, and those of a coordinator that moved."""
 STALE_MEMBER_EPOCH = 113
@@ -97,16 +101,18 @@ class CommittedOffsets:
         self,
         offsets: Mapping[TopicPartition, Committed],
         *,
-        retries_stale_epoch: bool = False,
+        before_revocation: bool = False,
         timeout_ms: float | None = None,
     ) -> Receipt | None:
-        """Commit offsets for the group; return None if there are none.
+        """Commit offsets for the group; return None if there are none. ``before_revocation`` selects rule 3.
 
         Raises TimeoutError, or BrokerError if the coordinator rejects the commit.
         """
         if not offsets:
             return None
-        retried = RETRIED_CODES | {STALE_MEMBER_EPOCH} if retries_stale_epoch else RETRIED_CODES
+        retried = RETRIED_CODES
+        if before_revocation and not self._is_classic:
+            retried = RETRIED_CODES - {UNKNOWN_TOPIC_OR_PARTITION} | {STALE_MEMBER_EPOCH}
         async with self._turn:
             return await self._until_done(lambda: self._commit(offsets, retried), timeout_ms)
 
@@ -219,8 +225,8 @@ def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Comm
 class AutoCommit:
     """Automatic commits of one consumer (``enable.auto.commit``), as in Kafka's ``AutoCommitState``.
 
-    The consumer commits its positions in ``poll``, before partitions are revoked, and in ``close``. A failed automatic
-    commit is reported and not retried, because the next automatic commit includes the same offsets.
+    The consumer commits its positions in ``poll``, before partitions are revoked, and in ``close``. A commit that fails
+    for good (rules 2 to 4) is an event and not raised, because the next automatic commit includes the same offsets.
     """
 
     def __init__(
@@ -263,7 +269,7 @@ class AutoCommit:
         try:
             receipt = await self._store.commit(
                 offsets,
-                retries_stale_epoch=before_revocation,
+                before_revocation=before_revocation,
                 timeout_ms=self._revocation_timeout_ms if before_revocation else None,
             )
         except (OSError, ClientError) as error:

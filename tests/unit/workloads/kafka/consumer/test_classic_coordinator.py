@@ -98,10 +98,10 @@ async def test_the_events_tell_the_story_of_a_rebalance(cluster: ScriptedBroker)
 async def test_heartbeats_keep_a_member_that_processes_records(cluster: ScriptedBroker) -> None:
     """They need no poll; the session would time out otherwise."""
     topic = fresh_topic(cluster)
-    async with classic(cluster, topic, session_timeout_ms=200) as alone:
+    async with classic(cluster, topic, session_timeout_ms=600) as alone:
         await holding(alone, 1)
         before = len(sent(cluster, topic, "Heartbeat"))
-        await eventually(lambda: len(sent(cluster, topic, "Heartbeat")) > before + 15, "no heartbeats")
+        await eventually(lambda: len(sent(cluster, topic, "Heartbeat")) > before + 40, "no heartbeats")
         assert ["member-1"] == cluster.members(topic)
 
 
@@ -343,6 +343,32 @@ async def test_a_member_that_was_thrown_out_loses_its_partitions(
         ]
         assert {} == committed(cluster, topic)
         assert [0, 1] == [offset for _, _, offset in await alone.reader.take(2)]
+
+
+@pytest.mark.parametrize("api", ["SyncGroup", "Heartbeat"])
+async def test_a_request_without_an_answer_is_given_up_with_the_session(cluster: ScriptedBroker, api: str) -> None:
+    """After session.timeout.ms, long before request.timeout.ms: then the coordinator is looked up again."""
+    topic = fresh_topic(cluster)
+    cluster.script(api, answer="lost")
+    async with classic(cluster, topic, session_timeout_ms=400) as alone:
+        await alone.reader.until(lambda: bool(alone.told("heartbeat_failed", "group_request_failed")), "it waits")
+        lost = sent(cluster, topic, api)[0]
+        looked_up = (await cluster.until("FindCoordinator", 2))[-1]
+        assert looked_up.time_ms - lost.time_ms < 10_000
+        await holding(alone, 1)
+
+
+async def test_a_deleted_partition_does_not_end_the_commit_before_a_revocation(cluster: ScriptedBroker) -> None:
+    """``ConsumerCoordinator.onJoinPrepare`` repeats it after UNKNOWN_TOPIC_OR_PARTITION, unlike a KIP-848 member."""
+    topic = fresh_topic(cluster, 2)
+    append(cluster, topic, 0)
+    async with classic(cluster, topic, auto_commit_interval_ms=60_000) as alone:
+        await alone.reader.take(1)
+        cluster.script("OffsetCommit", error=3, times=2)
+        cluster.rebalance(topic)
+        await alone.reader.until(lambda: ("revoked", [0, 1]) in alone.calls, "no rebalance")
+        assert [] == alone.reader.events("commit_failed")
+        assert 3 == len(cluster.journal("OffsetCommit", topic=topic))
 
 
 async def test_a_member_is_thrown_out_while_it_commits_before_a_revocation(cluster: ScriptedBroker) -> None:

@@ -436,6 +436,21 @@ async def test_the_commit_before_a_revocation_is_repeated_with_the_new_epoch(clu
             assert {0: 1, 1: 1} == committed(cluster, topic)
 
 
+async def test_a_deleted_partition_does_not_hold_up_a_rebalance(cluster: ScriptedBroker) -> None:
+    """UNKNOWN_TOPIC_OR_PARTITION is final before a revocation (``maybeAutoCommitSyncBeforeRebalance``)."""
+    topic = fresh_topic(cluster, 2)
+    append(cluster, topic, 0)
+    async with member(cluster, topic, auto_commit_interval_ms=60_000) as first:
+        await first.reader.take(1)
+        cluster.script("OffsetCommit", error=3, times=10_000)
+        async with member(cluster, topic) as second:
+            second.others = [first]
+            await together(first, second, reached=lambda: len(first.held) == len(second.held) == 1)
+            assert 1 == len(first.reader.events("commit_failed"))
+            assert "UNKNOWN_TOPIC_OR_PARTITION" in first.reader.events("commit_failed")[0]["reason"]
+            cluster.clear()
+
+
 async def test_a_commit_reports_its_epoch_and_how_long_it_took(cluster: ScriptedBroker) -> None:
     """From the sending of the successful request until its response, without the earlier attempts."""
     topic = fresh_topic(cluster)
