@@ -68,25 +68,26 @@ def _go(folder: str) -> list[str]:
     return [str(CACHE / folder)]
 
 
-def _java(folder: str) -> list[str]:
+def java_program(folder: str, main_class: str = "ExecClient") -> list[str]:
+    """Return the command of a program in Java; the folder's programs are compiled together with Kafka's client."""
     _require("java", "the program is written in Java")
-    sources = (HERE / folder / "pom.xml", HERE / folder / "ExecClient.java")
-    digest = sha256(DEFAULT_KAFKA.encode() + b"".join(source.read_bytes() for source in sources)).hexdigest()
+    pom, *sources = [HERE / folder / "pom.xml", *sorted((HERE / folder).glob("*.java"))]
+    digest = sha256(DEFAULT_KAFKA.encode() + b"".join(path.read_bytes() for path in (pom, *sources))).hexdigest()
     built = CACHE / f"{folder}-{digest[:12]}"
     if not built.exists():
         _require("mvn", "Maven gets Kafka's Java client")
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
             target = Path(scratch, "built")
-            maven = ("mvn", "--batch-mode", "--no-transfer-progress", "--file", sources[0])
+            maven = ("mvn", "--batch-mode", "--no-transfer-progress", "--file", pom)
             goal = ("dependency:copy-dependencies", f"-DoutputDirectory={target}")
             _run([*maven, f"-Dkafka.version={DEFAULT_KAFKA}", *goal])
             (compiler,) = target.glob("ecj-*.jar")  # a compiler that needs no JDK, as for the project's own client
             libraries = ":".join(map(str, target.glob("*.jar")))
-            _run(["java", "-jar", compiler, "-17", "-proc:none", "-nowarn", "-cp", libraries, "-d", target, sources[1]])
+            _run(["java", "-jar", compiler, "-17", "-proc:none", "-nowarn", "-cp", libraries, "-d", target, *sources])
             target.rename(built)
     memory = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    return ["java", *memory, "-cp", f"{built}:{built}/*", "ExecClient"]
+    return ["java", *memory, "-cp", f"{built}:{built}/*", main_class]
 
 
 def _node(folder: str) -> list[str]:
@@ -124,6 +125,6 @@ CLIENTS = (
     Client("kafka_python", "kafka-python", version("kafka-python"), _python),
     Client("aiokafka", "aiokafka", version("aiokafka"), _python),
     Client("confluent_kafka", "confluent-kafka", version("confluent-kafka"), _python),
-    Client("java", "Kafka's Java client", DEFAULT_KAFKA, _java),
+    Client("java", "Kafka's Java client", DEFAULT_KAFKA, java_program),
     Client("kafkajs", "KafkaJS", _node_version("kafkajs", "kafkajs"), _node),
 )

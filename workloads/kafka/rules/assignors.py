@@ -2,8 +2,9 @@
 
 Rules of all assignors (``AbstractPartitionAssignor`` of Kafka 4.3):
 
-1. Members are ordered by ``group.instance.id``; members without one follow, ordered by member id. A static member
-   therefore keeps its place when it restarts with another member id (KIP-345).
+1. ``range`` and ``roundrobin`` order the members by ``group.instance.id``; members without one follow, ordered by
+   member id. A static member therefore keeps its place when it restarts with another member id (KIP-345). The sticky
+   assignors order by member id.
 2. Only topics whose metadata the leader has are assigned, each partition to one subscriber of its topic.
 3. A member supports the rebalance protocol COOPERATIVE (KIP-429) if all its assignors support it, otherwise EAGER. Only
    ``cooperative-sticky`` supports both protocols, so each list of assignors has a protocol in common.
@@ -13,15 +14,23 @@ Rules of the single assignors:
 4. ``range``: each topic on its own; the first subscribers get a contiguous range that is one partition longer if the
    number of partitions is no multiple of the number of subscribers.
 5. ``roundrobin``: the partitions of all topics in order, each to the next member in turn that subscribes to its topic.
-6. ``sticky``: the assignment is balanced, and moves as few partitions as that allows. Of two members that claim a
-   partition, the one with the later generation owns it; with the same generation neither does. If all members
-   subscribe to the same topics, the numbers of partitions differ by one at most. Otherwise no partition may be with a
-   member that has at least two partitions more than another subscriber of its topic.
+6. ``sticky`` (``AbstractStickyAssignor``): the assignment is balanced, and moves few partitions. Of two members that
+   claim a partition, the one with the later generation owns it; with the same generation neither does. If all members
+   subscribe to the same topics, the numbers of partitions differ by one at most, and no partition moves without need.
+   Otherwise no partition may be with a member that has at least two partitions more than another subscriber of its
+   topic. Which members keep one partition more than others depends on the order of the members, as in Kafka on that of
+   a hash map.
 7. ``cooperative-sticky``: as ``sticky``, but a partition whose owner changes is assigned to no member until the owner
    has revoked it and joined again.
 
-Unlike Kafka's, these assignors don't take racks into account (KIP-881), and for members with different subscriptions
-the choice among equally balanced assignments may differ.
+``tests/unit/workloads/kafka/rules/test_assignors_oracle.py`` holds that Kafka's classes assign alike, except that
+
+* Kafka takes racks into account (KIP-881), which has no effect where every partition has a replica in every rack;
+* with different subscriptions Kafka's sticky assignors may move a partition to the owner of an outdated generation that
+  no longer subscribes to its topic, or fail (NullPointerException); here such an owner does not count;
+* with different subscriptions ``cooperative-sticky`` of Kafka gives a partition that several members claim to one of
+  them at once; here rule 7 holds, since another of them may still read it;
+* Kafka's sticky assignors fail if a member owned a partition that its topic no longer has; here it is left out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,14 +121,18 @@ def assign_cooperatively(counts: PartitionCounts, members: Members) -> GroupAssi
 
 
 class _Ownership:
-    """Owners of the partitions according to the members' claims (rule 6)."""
+    """Owners of the partitions according to the members' claims (rule 6).
+
+    ``is_constrained`` is True if all members subscribe to the same topics. In this case Kafka leaves a partition
+    without owner also if two members claim it and a member with a later generation follows them.
+    """
 
     def __init__(self, counts: PartitionCounts, members: Members) -> None:
+        self.is_constrained = len({frozenset(member.topics) for member in members.values()}) == 1
         self.owner: dict[TopicPartition, str] = {}
         self._contested: set[TopicPartition] = set()
         generations: dict[TopicPartition, int] = {}
-        for member_id in in_order(members):
-            member = members[member_id]
+        for member_id, member in members.items():
             for tp in member.owned:
                 if tp.partition >= counts.get(tp.topic, 0):
                     continue
@@ -127,11 +140,13 @@ class _Ownership:
                 if known is not None and member.generation <= known:
                     if member.generation == known and self.owner.get(tp) != member_id:
                         self._contested.add(tp)
+                        self.owner.pop(tp, None)
                     continue
                 self.owner[tp], generations[tp] = member_id, member.generation
-                self._contested.discard(tp)
-        for tp in self._contested:
-            del self.owner[tp]
+        if self.is_constrained:
+            for tp in self._contested:
+                self.owner.pop(tp, None)
+        self._contested -= self.owner.keys()
 
     def may_take(self, tp: TopicPartition, member_id: str) -> bool:
         """Return True if no member has to revoke the partition before the member may have it (rule 7)."""
@@ -139,14 +154,13 @@ class _Ownership:
 
 
 def _assign_sticky(counts: PartitionCounts, members: Members, ownership: _Ownership) -> GroupAssignment:
-    owned: GroupAssignment = {member_id: [] for member_id in in_order(members)}
+    owned: GroupAssignment = {member_id: [] for member_id in members}
     for tp, member_id in sorted(ownership.owner.items(), key=lambda item: (item[0].partition, item[0].topic)):
         if tp.topic in members[member_id].topics:
             owned[member_id].append(tp)
-    topics = {frozenset(member.topics) for member in members.values()}
-    if len(topics) == 1:
-        return _fill_quotas(partitions_of(counts, next(iter(topics))), owned)
-    return _balance(counts, members, owned)
+    if ownership.is_constrained:
+        return _fill_quotas(partitions_of(counts, next(iter(members.values())).topics), owned)
+    return _balance(counts, members, owned, ownership.owner)
 
 
 def _fill_quotas(partitions: Sequence[TopicPartition], owned: GroupAssignment) -> GroupAssignment:
@@ -159,44 +173,72 @@ def _fill_quotas(partitions: Sequence[TopicPartition], owned: GroupAssignment) -
         assignment[member_id] = kept[: quota + has_larger_quota]
     assigned = {tp for kept in assignment.values() for tp in kept}
     unassigned = iter([tp for tp in partitions if tp not in assigned])
-    while unfilled := [kept for kept in assignment.values() if len(kept) < quota]:
-        for kept in unfilled:
+    turns = [kept for _, kept in sorted(assignment.items())]
+    at_quota = [kept for kept in turns if len(kept) == quota]
+    while turns := [kept for kept in turns if len(kept) < quota]:
+        for kept in turns:
             kept.append(next(unassigned))
-    at_quota = (kept for kept in assignment.values() if len(kept) == quota)
-    for tp in unassigned:
-        next(at_quota).append(tp)
+            if len(kept) == quota:
+                at_quota.append(kept)
+    for kept, tp in zip(at_quota, unassigned, strict=False):
+        kept.append(tp)
     return assignment
 
 
-def _balance(counts: PartitionCounts, members: Members, owned: GroupAssignment) -> GroupAssignment:
-    """Assign the partitions without owner, then move partitions until no move improves the balance."""
+def _balance(
+    counts: PartitionCounts, members: Members, owned: GroupAssignment, claims: Mapping[TopicPartition, str]
+) -> GroupAssignment:
+    """Assign the partitions without owner, then move partitions until no move improves the balance.
+
+    Kafka: ``GeneralAssignmentBuilder``. ``claims`` are the owners of ``owned``, and those that no longer subscribe.
+    """
     subscribers = {
-        topic: [member_id for member_id in owned if topic in members[member_id].topics]
-        for topic in sorted({topic for member in members.values() for topic in member.topics})
+        topic: sorted(member_id for member_id, member in members.items() if topic in member.topics)
+        for topic in {topic for member in members.values() for topic in member.topics}
     }
     sizes = {member_id: len(kept) for member_id, kept in owned.items()}
     owner = {tp: member_id for member_id, kept in owned.items() for tp in kept}
-    previous = dict(owner)
-    partitions = partitions_of(counts, subscribers)
-    for tp in sorted(partitions, key=lambda tp: len(subscribers[tp.topic])):
-        if tp not in owner:
-            owner[tp] = min(subscribers[tp.topic], key=sizes.__getitem__)
-            sizes[owner[tp]] += 1
-    is_moved = True
-    while is_moved:
-        is_moved = False
-        # new partitions first, so that as few as possible of the owned partitions move
-        for tp in sorted(partitions, key=lambda tp: owner[tp] == previous.get(tp)):
-            smallest = min(subscribers[tp.topic], key=sizes.__getitem__)
-            if sizes[owner[tp]] >= sizes[smallest] + 2:
-                sizes[owner[tp]] -= 1
-                sizes[smallest] += 1
-                owner[tp] = smallest
-                is_moved = True
-    assignment: GroupAssignment = {member_id: [] for member_id in owned}
-    for tp in partitions:
-        assignment[owner[tp]].append(tp)
-    return assignment
+    must_revoke = any(tp.topic in subscribers.keys() - members[claimer].topics for tp, claimer in claims.items())
+    latest = max(member.generation for member in members.values())
+    outdated_owner: dict[TopicPartition, str] = {}
+    for member_id, member in sorted(members.items(), key=lambda item: -item[1].generation):
+        for tp in member.owned:
+            if member.generation < latest and tp.topic in member.topics:
+                outdated_owner.setdefault(tp, member_id)
+    original: dict[TopicPartition, str] = {}  # owner of each moved partition before its first move
+
+    def smallest(tp: TopicPartition) -> str:
+        return min(subscribers[tp.topic], key=sizes.__getitem__)
+
+    def move(tp: TopicPartition, member_id: str) -> None:
+        # where a partition of this topic came the opposite way, it goes back instead
+        source = original.get(tp, owner[tp])
+        back = (other for other in original if other.topic == tp.topic and owner[other] == source)
+        tp = next((other for other in back if original[other] == member_id), tp)
+        before = original.pop(tp, owner[tp])
+        if before != member_id:
+            original[tp] = before
+        sizes[owner[tp]] -= 1
+        sizes[member_id] += 1
+        owner[tp] = member_id
+
+    partitions = sorted(partitions_of(counts, subscribers), key=lambda tp: len(subscribers[tp.topic]))
+    new = [tp for tp in partitions if tp not in owner]
+    for tp in new:
+        owner[tp] = smallest(tp)
+        sizes[owner[tp]] += 1
+    # new partitions first, so that as few as possible of the owned partitions move
+    for movable in (partitions,) if must_revoke else (new, partitions):
+        is_moved = True
+        while is_moved:
+            is_moved = False
+            for tp in movable:
+                candidates = (outdated_owner.get(tp, owner[tp]), smallest(tp))
+                to = next((member_id for member_id in candidates if sizes[owner[tp]] >= sizes[member_id] + 2), None)
+                if to is not None:
+                    move(tp, to)
+                    is_moved = True
+    return {member_id: [tp for tp in partitions if owner[tp] == member_id] for member_id in members}
 
 
 COOPERATIVE_STICKY = "cooperative-sticky"

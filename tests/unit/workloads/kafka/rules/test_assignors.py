@@ -95,6 +95,27 @@ def test_a_member_with_more_than_the_lower_quota_keeps_the_upper_quota() -> None
     assert {"c0": place(T0, 0, 4), "c1": place(T0, 1, 2, 3)} == assign_sticky({T0: 5}, members)
 
 
+def test_sticky_orders_members_by_their_ids() -> None:
+    """Unlike range and roundrobin, Kafka's sticky assignors don't know instance ids."""
+    members = {"c1": Subscription((T0,), instance_id="i0"), "c0": Subscription((T0,), instance_id="i1")}
+    assert {"c0": place(T0, 0), "c1": []} == assign_sticky({T0: 1}, members)
+
+
+def test_who_kept_its_quota_gets_one_more_before_who_was_filled_up() -> None:
+    members = {"c0": Subscription((T0,)), "c1": owning(1, *place(T0, 0))}
+    assert {"c0": place(T0, 1), "c1": place(T0, 0, 2)} == assign_sticky({T0: 3}, members)
+
+
+def test_a_partition_goes_back_to_its_owner_of_an_earlier_generation() -> None:
+    """Of the partitions that have to move, where members have different subscriptions."""
+    members = {
+        "c0": Subscription((T0,), tuple(place(T0, 0, 1, 2, 3)), 2),
+        "c1": Subscription((T0, T1)),
+        "c2": Subscription((T0,), tuple(place(T0, 1)), 1),
+    }
+    assert {"c0": place(T0, 2, 3), "c1": place(T0, 0), "c2": place(T0, 1)} == assign_sticky({T0: 4}, members)
+
+
 def test_the_later_generation_owns_a_partition() -> None:
     """A member that missed a rebalance still claims a partition that another member has by now."""
     members = {"c0": owning(4, *place(T0, 0, 1)), "c1": owning(5, *place(T0, 1, 2))}
