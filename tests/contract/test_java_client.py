@@ -30,7 +30,8 @@ from aftershock.workloads.adapters.conformance.bench import (
     require_exit_at_end_of_input,
 )
 from aftershock.workloads.adapters.conformance.checks import CHECKS, Check, judge
-from aftershock.workloads.adapters.exec_protocol import Failed, Traffic, commit_order, send_order, start_order
+from aftershock.workloads.adapters.exec_orders import Send, commit_order, start_order
+from aftershock.workloads.adapters.exec_protocol import Failed, Traffic
 from aftershock.workloads.load.assignment import Assignment
 from aftershock.workloads.load.events import run_clock
 from aftershock.workloads.load.fleet import Fleet
@@ -107,7 +108,7 @@ def test_traffic_is_reported_by_broker(bench: Bench) -> None:
     with bench.session() as talk:
         talk.start(bench.producing(bench.topic()))
         for seq in range(200):
-            talk.order(send_order(seq, talk.topic, b"%d" % seq, b"x" * 1000, []))
+            talk.order(Send(seq=seq, topic=talk.topic, key=b"%d" % seq, value=b"x" * 1000, headers=()).line())
         talk.until(lambda: {1, 2, 3} <= busy(talk), "tell the traffic of brokers 1, 2 and 3", ONCE)
     told = talk.reports_of(Traffic)[-1].brokers
     assert {1, 2, 3} == set(told)
@@ -133,7 +134,7 @@ def test_orders_are_read_while_kafka_is_unreachable(bench: Bench) -> None:
     with bench.session() as talk:
         talk.order(start_order(nowhere))
         for seq in range(6):
-            talk.order(send_order(seq, "nowhere", None, b"x" * 10**6, []))
+            talk.order(Send(seq=seq, topic="nowhere", key=None, value=b"x" * 10**6, headers=()).line())
         talk.until(lambda: talk.reports_of(Failed), "fail an order that there is no room for", ONCE)
         assert {(report.error, report.in_doubt) for report in talk.reports_of(Failed)} == {("_QUEUE_FULL", False)}
         require_exit_at_end_of_input(talk)
@@ -210,7 +211,7 @@ def test_an_order_without_a_record_fails_and_is_not_in_doubt(bench: Bench) -> No
     with bench.session() as talk:
         assignment = bench.committing(bench.topic(), settings=SHARE, deadline_ms=500)
         talk.start(assignment)
-        talk.order(commit_order(0, assignment.group_of(0), 0, 0))
+        talk.order(commit_order(assignment, 0))
         talk.until(lambda: talk.reports_of(Failed), "fail an order that no record is there for", ONCE)
         assert [Failed(seq=0, error="_NO_OFFSET", in_doubt=False)] == talk.reports_of(Failed)
 

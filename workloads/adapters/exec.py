@@ -11,9 +11,16 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.exec_child import Child
-from aftershock.workloads.adapters.exec_protocol import (
+from aftershock.workloads.adapters.exec_orders import (
     STOP_POLLING,
     TOPICS,
+    Close,
+    KeepPolling,
+    Send,
+    commit_order,
+    start_order,
+)
+from aftershock.workloads.adapters.exec_protocol import (
     Acked,
     Assigned,
     Bye,
@@ -29,12 +36,7 @@ from aftershock.workloads.adapters.exec_protocol import (
     RequestTimedOut,
     Revoked,
     Traffic,
-    close_order,
-    commit_order,
     parse_report,
-    polling_order,
-    send_order,
-    start_order,
 )
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
 from aftershock.workloads.adapters.sending import PollingSender, ProduceRecorder, SendRecorder
@@ -122,7 +124,7 @@ class ExecLink:
 
     def close(self) -> None:
         """Order the client program to close; kill the client program and log a warning after CLOSE_S seconds."""
-        self.write(close_order())
+        self.write(Close().line())
         until = time.monotonic() + CLOSE_S
         try:
             while not self._closed and (remaining_s := until - time.monotonic()) > 0:
@@ -204,7 +206,8 @@ class ExecProducer(ExecSender):
 
     def _next_order(self) -> tuple[int, bytes]:
         seq, key, value, mark, topic = self._sending.begin_record()
-        return seq, send_order(seq, topic, key, value, [(HEADER, mark)])
+        order = Send(seq=seq, topic=topic, key=key, value=value, headers=((HEADER, mark),))
+        return seq, order.line()
 
 
 class ExecCommitter(ExecSender):
@@ -217,7 +220,7 @@ class ExecCommitter(ExecSender):
     def _next_order(self) -> tuple[int, bytes]:
         assignment = self._assignment
         seq, _ = self._sending.begin(0)
-        return seq, commit_order(seq, assignment.group_of(seq), assignment.partition_of(seq), assignment.offset_of(seq))
+        return seq, commit_order(assignment, seq)
 
 
 class ExecConsumer(ReceivingClient):
@@ -290,7 +293,7 @@ class ExecConsumer(ReceivingClient):
     def keep_polling(self, polls: bool) -> None:  # noqa: FBT001 -- a switch
         """Order the program to stop or resume polling; a program that accepts no such order blocks on its full pipe."""
         if STOP_POLLING in self._link.accepts:
-            self._link.write(polling_order(polls=polls))
+            self._link.write(KeepPolling(do="resume_polling" if polls else STOP_POLLING).line())
         else:
             super().keep_polling(polls)
             self._link.narrow_pipe()

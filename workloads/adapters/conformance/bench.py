@@ -16,19 +16,16 @@ from confluent_kafka.cimpl import NewTopic
 
 from aftershock.errors import ClusterError
 from aftershock.workloads.adapters.exec_child import NO_LINES, Child
+from aftershock.workloads.adapters.exec_orders import Close, Header, parse_order, start_order
 from aftershock.workloads.adapters.exec_protocol import (
     Acked,
     Bye,
     Died,
     Failed,
-    Header,
     Ready,
     Report,
     Rule,
-    close_order,
-    parse_order,
     parse_report,
-    start_order,
 )
 from aftershock.workloads.load.assignment import (
     Assignment,
@@ -177,7 +174,7 @@ class ClientSession:
 
     def close(self) -> None:
         """Order the client to close; raise Violation unless the client reports ``bye`` and exits with status 0."""
-        self.order(close_order())
+        self.order(Close().line())
         self.until(lambda: self.reports_of(Bye), "say bye after close", CLOSE)
         if status := self.child.end(self.patience_s):
             limit = f"within {self.patience_s:g} s"

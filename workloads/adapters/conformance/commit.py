@@ -12,7 +12,8 @@ from aftershock.workloads.adapters.conformance.bench import (
     require_exit_at_end_of_input,
     require_none_acked,
 )
-from aftershock.workloads.adapters.exec_protocol import Rule, commit_order
+from aftershock.workloads.adapters.exec_orders import commit_order
+from aftershock.workloads.adapters.exec_protocol import Rule
 from aftershock.workloads.load.assignment import CommitAssignment
 
 _ROUNDS = 25
@@ -73,5 +74,4 @@ CHECKS = (acks_and_keeps_commits, acks_nothing_during_an_outage, keeps_deadlines
 
 def _commit(session: ClientSession, assignment: CommitAssignment, count: int) -> None:
     for seq in range(count):
-        order = commit_order(seq, assignment.group_of(seq), assignment.partition_of(seq), assignment.offset_of(seq))
-        session.order(order)
+        session.order(commit_order(assignment, seq))

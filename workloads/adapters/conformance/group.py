@@ -18,6 +18,7 @@ from aftershock.workloads.adapters.conformance.bench import (
     marked_record,
 )
 from aftershock.workloads.adapters.conformance.consume import ASSIGNED, COMMIT, IN_ORDER
+from aftershock.workloads.adapters.exec_orders import start_order
 from aftershock.workloads.adapters.exec_protocol import (
     Assigned,
     Committed,
@@ -27,7 +28,6 @@ from aftershock.workloads.adapters.exec_protocol import (
     Report,
     Revoked,
     Rule,
-    start_order,
 )
 from aftershock.workloads.load.spool import UNKNOWN
 

@@ -19,7 +19,8 @@ from aftershock.workloads.adapters.conformance.bench import (
     require_exit_at_end_of_input,
     require_none_acked,
 )
-from aftershock.workloads.adapters.exec_protocol import Acked, Bye, Failed, Header, Rule, close_order, send_order
+from aftershock.workloads.adapters.exec_orders import Close, Header, Send
+from aftershock.workloads.adapters.exec_protocol import Acked, Bye, Failed, Rule
 
 _BURST = 300
 _FEW = 20
@@ -99,7 +100,7 @@ def reports_open_records_on_close(bench: Bench) -> None:
     """A client that is ordered to close right after many records reports every record before it reports ``bye``."""
     with bench.session(bench.producing(bench.topic())) as session:
         _send(session, [marked_record(number) for number in range(_FEW)])
-        session.order(close_order())
+        session.order(Close().line())
         session.until(lambda: session.reports_of(Bye), "say bye after close", CLOSE)
         await_reports(session, range(_FEW), "report every record before bye", patience_s=0)
 
@@ -121,8 +122,9 @@ CHECKS = (
 
 
 def _send(session: ClientSession, records: Sequence[ExpectedRecord], first: int = 0) -> None:
-    for seq, record in enumerate(records, first):
-        session.order(send_order(seq, session.topic, *record))
+    for seq, (key, value, headers) in enumerate(records, first):
+        order = Send(seq=seq, topic=session.topic, key=key, value=value, headers=tuple(headers))
+        session.order(order.line())
 
 
 def _compare(acked: Sequence[Acked], records: Sequence[ExpectedRecord], log: Sequence[Message]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aftershock.errors import WorkloadError
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import exec_protocol
+from aftershock.workloads.adapters.exec_orders import Close, Commit, Send, parse_order, start_order
 from aftershock.workloads.adapters.exec_protocol import (
     INTEGERS,
     Acked,
@@ -184,24 +185,24 @@ def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
         "client_rack",
         "settings",
     }
-    line = exec_protocol.start_order(bench.produce(settings={"linger.ms": 3, "x": True}))
+    line = start_order(bench.produce(settings={"linger.ms": 3, "x": True}))
     assert b'"linger_ms":5,' in line
     produce = told(line)
     assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms"}
     assert produce["settings"] == {"linger.ms": 3, "x": True}
-    consume = told(exec_protocol.start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}))
+    consume = told(start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}))
     grouping = {"group", "members", "group_protocol", "assignor", "instance_id", "commit", "processing_ms"}
     assert consume.keys() == common | grouping | {"from", "pattern", "positions"}
     assert (consume["positions"], consume["from"], consume["client_rack"]) == ({"0": 17}, "earliest", "b")
     more = [{"name": "returns", "topic_id": "i", "partitions": 2}]
-    two = told(exec_protocol.start_order(bench.consume(more_topics=more), {(bench.topic, 3): 17, ("returns", 1): 4}))
+    two = told(start_order(bench.consume(more_topics=more), {(bench.topic, 3): 17, ("returns", 1): 4}))
     assert (bench.topic, {"3": 17}) == (two["topic"], two["positions"])
     assert [
         {"name": bench.topic, "partitions": two["partitions"], "positions": {"3": 17}},
         {"name": "returns", "partitions": 2, "positions": {"1": 4}},
     ] == two["topics"]
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
-    commit = told(exec_protocol.start_order(CommitAssignment(**plain, groups=2)))
+    commit = told(start_order(CommitAssignment(**plain, groups=2)))
     assert commit.keys() == common | {"deadline_ms", "groups"}
     assert commit["groups"] == [f"{plain['workload']}-{plain['arm']}-{number}" for number in range(2)]
 
@@ -218,7 +219,7 @@ def test_records_survive_the_protocol(key: bytes | None, value: bytes, headers: 
     def back(text: str | None) -> bytes | None:
         return None if text is None else b64decode(text, validate=True)
 
-    order = told(exec_protocol.send_order(3, "t", key, value, headers))
+    order = told(Send(seq=3, topic="t", key=key, value=value, headers=tuple(headers)).line())
     assert "t" == order["topic"]
     assert (order["do"], order["seq"], back(order["key"]), back(order["value"])) == ("send", 3, key, value)
     assert [(name, back(content)) for name, content in order["headers"]] == headers
@@ -227,25 +228,25 @@ def test_records_survive_the_protocol(key: bytes | None, value: bytes, headers: 
 @pytest.mark.parametrize(("plan_ms", "sent"), [(0, b"0"), (0.2, b"1"), (5.0, b"5"), (5.5, b"6")])
 def test_a_linger_is_sent_as_whole_milliseconds(bench: Bench, plan_ms: float, sent: bytes) -> None:
     """A fraction is rounded up, so that a linger never becomes none."""
-    assert b'"linger_ms":%b,' % sent in exec_protocol.start_order(bench.produce(linger_ms=plan_ms))
+    assert b'"linger_ms":%b,' % sent in start_order(bench.produce(linger_ms=plan_ms))
 
 
 def test_orders_follow_their_schema(bench: Bench) -> None:
     """Each order that the harness writes is valid by the shipped schema, and as an order only."""
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
     for line in (
-        exec_protocol.start_order(bench.produce(settings={"a": 1.5, "b": "c"})),
-        exec_protocol.start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}),
-        exec_protocol.start_order(bench.consume(group="g")),
-        exec_protocol.start_order(CommitAssignment(**plain, groups=2)),
-        exec_protocol.send_order(0, "t", None, b"v", [("h", None), ("\u2028", b"\xff")]),
-        exec_protocol.commit_order(0, "g", 1, 2),
-        exec_protocol.close_order(),
+        start_order(bench.produce(settings={"a": 1.5, "b": "c"})),
+        start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}),
+        start_order(bench.consume(group="g")),
+        start_order(CommitAssignment(**plain, groups=2)),
+        Send(seq=0, topic="t", key=None, value=b"v", headers=(("h", None), ("\u2028", b"\xff"))).line(),
+        Commit(seq=0, group="g", partition=1, offset=2).line(),
+        Close().line(),
     ):
         assert follows(told(line), {"$ref": "#/$defs/Order"})
         assert not follows(told(line), {"$ref": "#/$defs/Report"})
         assert line.isascii()
-        assert line == exec_protocol.parse_order(line).line()
+        assert line == parse_order(line).line()
 
 
 MESSAGES = [json.loads(line) for line, _ in REPORTS]
