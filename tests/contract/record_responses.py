@@ -21,8 +21,7 @@ from aftershock.harness.lifecycle.launch import images_for, launch
 from aftershock.harness.safety import ownership
 from aftershock.tests.contract.load import new_topic, rotate_leaders
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
-from aftershock.workloads.kafka.committer.attempts import CommitterSettings
-from aftershock.workloads.kafka.committer.committer import Committer
+from aftershock.workloads.kafka.committer import Committer, CommitterSettings
 from aftershock.workloads.kafka.consumer.consumer import Consumer
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 from aftershock.workloads.kafka.producer.producer import Producer

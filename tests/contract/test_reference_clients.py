@@ -24,8 +24,7 @@ from aftershock.tests.contract.load import Load, new_topic, out_of_order, record
 from aftershock.tests.unit.workloads.kafka.consuming import Reader
 from aftershock.tests.unit.workloads.kafka.producing import Writer
 from aftershock.workloads.kafka.client.settings import parse
-from aftershock.workloads.kafka.committer.attempts import CommitterSettings
-from aftershock.workloads.kafka.committer.committer import Committer
+from aftershock.workloads.kafka.committer import Committer, CommitterSettings
 from aftershock.workloads.kafka.rules import values
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
 from aftershock.workloads.kafka.wire import channel, codec

@@ -19,8 +19,7 @@ from aftershock.workloads.adapters.sending import (
 )
 from aftershock.workloads.kafka.client.settings import INT32_MAX, ClientSettings, ProducerSettings, parse
 from aftershock.workloads.kafka.client.tasks import Wake
-from aftershock.workloads.kafka.committer.attempts import CommitterSettings
-from aftershock.workloads.kafka.committer.committer import Committer
+from aftershock.workloads.kafka.committer import Committer, CommitterSettings
 from aftershock.workloads.kafka.consumer.consumer import Consumer
 from aftershock.workloads.kafka.consumer.fetch_buffer import Fetched
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings

@@ -7,7 +7,7 @@ from dataclasses import fields
 from aftershock.faults.plan.references import PLAN_KEY_FOR, REFERENCE_SETTINGS, refusal
 from aftershock.faults.sections.workloads import Arm
 from aftershock.workloads.kafka.client.settings import ProducerSettings
-from aftershock.workloads.kafka.committer.attempts import CommitterSettings
+from aftershock.workloads.kafka.committer import CommitterSettings
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 
 HAVE = {field.name for cls in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(cls)}

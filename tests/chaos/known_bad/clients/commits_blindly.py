@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from aftershock.errors import ProtocolError
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put
-from aftershock.workloads.kafka.committer.attempts import PlainAttempts
+from aftershock.workloads.kafka.committer import PlainAttempts
 
 
 def plant() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
 from aftershock.workloads.kafka.client.settings import parse
-from aftershock.workloads.kafka.committer.attempts import CommitterSettings
-from aftershock.workloads.kafka.committer.committer import Committer
+from aftershock.workloads.kafka.committer import Committer, CommitterSettings
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
 
 #: Short times, so that no test waits for a default.
