@@ -22,8 +22,12 @@ from aftershock.workloads.kafka.client.coordinator import Coordinator
 from aftershock.workloads.kafka.client.tasks import Wake, retry_until_answered
 from aftershock.workloads.kafka.consumer.assigned_partitions import AssignedPartitions, RebalanceListener
 from aftershock.workloads.kafka.consumer.commit_request_manager import CommittedOffsets, Membership
-from aftershock.workloads.kafka.consumer.consumer_protocol import decode_assignment
-from aftershock.workloads.kafka.consumer.group_requests import GroupRequests, JoinAnswer, PreviousAssignment
+from aftershock.workloads.kafka.consumer.consumer_protocol import (
+    GroupRequests,
+    JoinAnswer,
+    PreviousAssignment,
+    decode_assignment,
+)
 from aftershock.workloads.kafka.consumer.shared import ConsumerContext, Topics
 from aftershock.workloads.kafka.rules.assignors import (
     ASSIGNORS,

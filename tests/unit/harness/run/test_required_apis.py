@@ -19,8 +19,8 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.workloads.kafka.client.coordinator import FIND_COORDINATOR
 from aftershock.workloads.kafka.client.requests import METADATA, OFFSET_COMMIT, PRODUCE, ApiVersionRange
 from aftershock.workloads.kafka.consumer.commit_request_manager import OFFSET_FETCH
+from aftershock.workloads.kafka.consumer.consumer_protocol import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from aftershock.workloads.kafka.consumer.fetcher import FETCH
-from aftershock.workloads.kafka.consumer.group_requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from aftershock.workloads.kafka.consumer.offset_fetcher import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address

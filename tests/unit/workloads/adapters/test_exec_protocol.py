@@ -320,5 +320,5 @@ def follows(value: Any, schema: dict[str, Any]) -> bool:
 
 def test_commit_and_close_orders_are_documented() -> None:
     commit = {"do": "commit", "seq": 0, "group": "g", "partition": 2, "offset": 41}
-    assert told(exec_protocol.commit_order(0, "g", 2, 41)) == commit
-    assert told(exec_protocol.close_order()) == {"do": "close"}
+    assert told(Commit(seq=0, group="g", partition=2, offset=41).line()) == commit
+    assert told(Close().line()) == {"do": "close"}
