@@ -186,8 +186,8 @@ def _records(segments: bytes) -> Iterator[tuple[int, Any]]:
         expected_offset = batch.last_offset + 1
         if batch.is_control:
             continue
-        for value, timestamp_ms in zip(batch.values(), batch.timestamps_ms.tolist(), strict=True):
-            if value is None:
+        for record in batch.records:
+            if (value := record.value) is None:
                 continue
             frame_version, at = read_uvarint(value, 0)
             key, at = read_uvarint(value, at)
@@ -197,4 +197,4 @@ def _records(segments: bytes) -> Iterator[tuple[int, Any]]:
             if key in _KEYS:
                 if (key, version) not in _RECORDS:
                     raise ProtocolError(f"a record of the metadata log has type {key} in the unknown version {version}")
-                yield timestamp_ms, decode(_RECORDS[key, version], value, at)[0]
+                yield record.timestamp_ms, decode(_RECORDS[key, version], value, at)[0]

@@ -307,7 +307,7 @@ def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
     Commits have Kafka's formats ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey``, ``ShareUpdateKey``.
     """
     header = batch.header
-    for record in batch.records() if not header.attributes & CONTROL else ():
+    for record in batch.records if not header.attributes & CONTROL else ():
         key = record.key or b""
         if len(key) < _VERSION.size or _VERSION.unpack_from(key)[0] not in _KEYS:
             continue

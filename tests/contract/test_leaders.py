@@ -80,7 +80,7 @@ def read_epochs(cluster: Cluster, topic: Topic, folder: Path) -> list[int]:
     while len(epochs) < ends[topic.name][0]:
         answer = fetch_from(cluster.admin, leader, (topic.name, 0), len(epochs))
         for batch in parse(answer.records):
-            epochs += [batch.leader_epoch] * batch.count
+            epochs += [batch.leader_epoch] * len(batch.records)
     assert epochs == [row["leader_epoch"] for row in sorted(rows, key=lambda row: row["offset"])]
     return epochs
 

@@ -77,7 +77,7 @@ class Log:
         return self._append_once(data, batch, epoch)
 
     def _append_once(self, data: bytes, batch: Batch, epoch: int) -> Appended:
-        first, last = batch.header.base_sequence, (batch.header.base_sequence + batch.count - 1) % SEQUENCES
+        first, last = batch.header.base_sequence, (batch.header.base_sequence + len(batch.records) - 1) % SEQUENCES
         known = self.producers.get(batch.header.producer_id)
         if known and batch.header.producer_epoch < known.epoch:
             return Appended(INVALID_PRODUCER_EPOCH)
@@ -140,7 +140,7 @@ class Log:
         """Offset and timestamp of the first record at that time or later; (-1, -1) if there is none."""
         for stored in self.batches:
             for batch in parse(stored.data) if stored.time_ms >= time_ms else ():
-                for record in batch.records():
+                for record in batch.records:
                     if record.timestamp_ms >= time_ms:
                         return record.offset, record.timestamp_ms
         return -1, -1

@@ -285,7 +285,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
 
     async def _take(self, fetched: Fetched) -> None:
         place = fetched.topic, fetched.partition
-        for record in fetched.batch.records():
+        for record in fetched.batch.records:
             if record.offset < fetched.first_offset:
                 continue
             if self._assignment.processing_ms:
@@ -296,7 +296,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
                 offset=record.offset,
                 high_watermark=fetched.high_watermark,
                 leader_epoch=fetched.leader_epoch,
-                size_bytes=len(value := bytes(record.value or b"")),
+                size_bytes=len(value := record.value or b""),
                 value=value,
                 broker_id=fetched.broker_id,
             )

@@ -122,7 +122,7 @@ class FetchBuffer:
                 continue
             entry.offset = fetched.batch.last_offset + 1
             self._positions.advance(entry.tp, entry.offset, fetched.leader_epoch)
-            if fetched.batch.count and not fetched.batch.is_control:
+            if fetched.batch.records and not fetched.batch.is_control:
                 batches.append(fetched)
-                count += fetched.batch.count
+                count += len(fetched.batch.records)
         return batches

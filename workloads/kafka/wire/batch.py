@@ -1,30 +1,25 @@
-"""Parser of record batches of format v2, which returns records as columns of numbers over one block of bytes.
+"""Parser of record batches of format v2.
 
 1. A batch is parsed only after its CRC has been checked; lengths and counts are checked before memory is reserved.
 2. A batch that is cut off at the end of the buffer is ignored, because brokers cut responses at the fetch's byte limit.
+
+A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its checks)::
+
+    length │ attributes 1 · time delta · offset delta · key size · key · value size · value · header count · headers
+
+A record's lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
 import crc32c
-import numpy as np
-from numpy.typing import NDArray
 
 from aftershock.errors import ProtocolError, UnsupportedError
 from aftershock.workloads.kafka.wire import compression
-from aftershock.workloads.kafka.wire.record_columns import (
-    RECORD_BYTES_MIN,
-    Columns,
-    Ints,
-    Pieces,
-    columns_of,
-    header_values_of,
-    pieces_of,
-)
-from aftershock.workloads.kafka.wire.schema import read_varint, varint
+from aftershock.workloads.kafka.wire.schema import read_varint
 
 MAGIC = 2
 _MAGIC_AT = 16
@@ -35,6 +30,8 @@ BATCH_OVERHEAD = UNTIL_CRC.size + AFTER_CRC.size
 """Size of a record batch without records: 61 bytes."""
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 """Largest accepted record batch, before and after decompression: 16 times the default of max.message.bytes."""
+
+RECORD_BYTES_MIN = 7  # seven fields of one byte
 
 CODEC = 0b111  # bits of a batch's attributes
 LOG_APPEND_TIME = 1 << 3
@@ -70,17 +67,13 @@ class BatchHeader(NamedTuple):
     record_count: int
 
 
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Record batch whose content has been checked; its keys and values are views, so it keeps the response in memory.
+    """Record batch whose content has been checked; ``size_bytes`` is its size before decompression."""
 
-    ``payload`` holds the batch's records after decompression; ``size_bytes`` is its size before decompression.
-    """
-
-    def __init__(self, header: BatchHeader, payload: memoryview, pieces: Pieces, size_bytes: int) -> None:
-        self.header = header
-        self.payload = payload
-        self.size_bytes = size_bytes
-        self._pieces = pieces
+    header: BatchHeader
+    records: Sequence[Record]
+    size_bytes: int
 
     @property
     def base_offset(self) -> int:
@@ -97,80 +90,9 @@ class Batch:
         return self.header.leader_epoch
 
     @property
-    def count(self) -> int:
-        return self.header.record_count
-
-    @property
     def is_control(self) -> bool:
         """True if the records are transaction markers, which are not delivered to applications."""
         return bool(self.header.attributes & CONTROL)
-
-    @cached_property
-    def columns(self) -> Columns:
-        return columns_of(self._pieces, self.payload)
-
-    @cached_property
-    def offsets(self) -> Ints:
-        return self.columns.offset_delta + self.header.base_offset
-
-    @cached_property
-    def timestamps_ms(self) -> Ints:
-        """Records' timestamps in ms since 1970, set by the producer, or by the broker with LogAppendTime."""
-        if self.header.attributes & LOG_APPEND_TIME:
-            return np.full(self.count, self.header.max_timestamp_ms)
-        return self.columns.time_delta_ms + self.header.base_timestamp_ms
-
-    @property
-    def value_sizes(self) -> Ints:
-        """Sizes of the batch's record values in bytes; a null value has size -1."""
-        return self.columns.value_size
-
-    def header_values(self, name: str, size: int) -> NDArray[np.uint8] | None:
-        """Return the values of header ``name`` of all records, as an array with ``size`` bytes per record.
-
-        Returns None if a record has another header, or a value of another size.
-        """
-        return header_values_of(self._pieces, self.payload, _single_header_lead(name, size), size)
-
-    def values(self) -> list[memoryview | None]:
-        return self._views(self.columns.value_at, self.columns.value_size)
-
-    def keys(self) -> list[memoryview | None]:
-        return self._views(self.columns.key_at, self.columns.key_size)
-
-    def records(self) -> Sequence[Record]:
-        """Return copies of all records of the batch."""
-        return [
-            Record(int(offset), int(time_ms), _copied(key), _copied(value), self._headers(int(headers_at)))
-            for offset, time_ms, key, value, headers_at in zip(
-                self.offsets, self.timestamps_ms, self.keys(), self.values(), self.columns.headers_at, strict=True
-            )
-        ]
-
-    def _views(self, starts: Ints, sizes: Ints) -> list[memoryview | None]:
-        pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
-        return [None if size < 0 else self.payload[at : at + size] for at, size in pairs]
-
-    def _headers(self, at: int) -> tuple[tuple[str, bytes | None], ...]:
-        payload, headers = self.payload, []
-        count, at = read_varint(payload, at)
-        for _ in range(count):
-            size, at = read_varint(payload, at)
-            name, at = str(payload[at : at + size], errors="replace"), at + size
-            size, at = read_varint(payload, at)
-            headers.append((name, None if size < 0 else bytes(payload[at : at + size])))
-            at += max(size, 0)
-        return tuple(headers)
-
-
-def _copied(field: memoryview | None) -> bytes | None:
-    return None if field is None else bytes(field)
-
-
-@lru_cache(maxsize=256)
-def _single_header_lead(name: str, size: int) -> bytes:
-    """Return the bytes that precede a header value of ``size`` bytes in records with ``name`` as the only header."""
-    return varint(1) + varint(len(name.encode())) + name.encode() + varint(size)
 
 
 def parse(
@@ -205,8 +127,64 @@ def parse(
                 payload = memoryview(compression.decompress(compression.NAMES[codec], payload, batch_bytes_max))
             if not 0 <= header.record_count <= len(payload) // RECORD_BYTES_MIN:
                 raise ProtocolError(f"{header.record_count} records can't fit in {len(payload)} bytes")  # noqa: TRY301
-            pieces = pieces_of(payload, header.record_count, header.last_offset_delta)
+            records = _records(bytes(payload), header)
         except ProtocolError as error:
             raise ProtocolError(f"the record batch at offset {header.base_offset} is corrupt: {error}") from error
-        yield Batch(header, payload, pieces, size)
+        yield Batch(header, records, size)
         at += size
+
+
+def _records(data: bytes, header: BatchHeader) -> Sequence[Record]:
+    """Parse all records of a decompressed batch; raise ProtocolError if one is invalid, or offsets don't ascend."""
+    records: list[Record] = []
+    at, last_delta = 0, -1
+    is_log_append_time = header.attributes & LOG_APPEND_TIME
+    for _ in range(header.record_count):
+        start = at
+        try:
+            length, at = read_varint(data, start)
+            end = at + length
+            if not at < end <= len(data):
+                raise ProtocolError(
+                    f"the record at byte {start} has length {length}, but {len(data) - at} bytes remain"
+                )
+            time_delta_ms, at = read_varint(data, at + 1)  # the attributes have no meaning yet
+            offset_delta, at = read_varint(data, at)
+            if offset_delta <= last_delta:
+                raise ProtocolError(f"a record's offset delta {offset_delta} follows the offset delta {last_delta}")
+            key, at = _field(data, at, end)
+            value, at = _field(data, at, end)
+            header_count, at = read_varint(data, at)
+            if not 0 <= header_count <= end - at:
+                raise ProtocolError(f"the record at byte {start} has {header_count} headers in {end - at} bytes")
+            headers = []
+            for _ in range(header_count):
+                name, value_at = _field(data, at, end)
+                if name is None:
+                    raise ProtocolError(f"the header name at byte {at} of the records is null")
+                content, at = _field(data, value_at, end)
+                headers.append((str(name, errors="replace"), content))
+        except IndexError:
+            raise ProtocolError(f"the record at byte {start} of {len(data)} bytes of records is cut off") from None
+        if at != end:
+            raise ProtocolError(f"the record at byte {start} has length {length}, but its fields end at byte {at}")
+        time_ms = header.max_timestamp_ms if is_log_append_time else header.base_timestamp_ms + time_delta_ms
+        records.append(Record(header.base_offset + offset_delta, time_ms, key, value, tuple(headers)))
+        last_delta = offset_delta
+    if at != len(data):
+        raise ProtocolError(f"{len(data) - at} bytes follow the last of {header.record_count} records")
+    if last_delta > header.last_offset_delta:
+        raise ProtocolError(
+            f"offset delta {last_delta} exceeds the batch's last offset delta, {header.last_offset_delta}"
+        )
+    return records
+
+
+def _field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    """Return the key, value, header name or header value whose size is at ``at``, None for null, and its end."""
+    size, at = read_varint(data, at)
+    if size < 0:
+        return None, at
+    if at + size > end:
+        raise ProtocolError(f"the field at byte {at} of the records has {size} bytes, its record only {end - at} more")
+    return data[at : at + size], at + size

@@ -85,7 +85,7 @@ def varint(number: int) -> bytes:
     return uvarint((number << 1) ^ (number >> 63))
 
 
-def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
+def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
     """Return the zigzag varint at position ``at`` and the position after it.
 
     Raises ProtocolError if the varint has more than 64 bits, IndexError if the buffer ends within the varint.

@@ -44,9 +44,9 @@ class Reader:
         for each in await self.consumer.poll(timeout_ms):
             self.brokers.append(each.broker_id)
             self.taken += [
-                (each.topic, each.partition, int(offset))
-                for offset in each.batch.offsets
-                if offset >= each.first_offset
+                (each.topic, each.partition, record.offset)
+                for record in each.batch.records
+                if record.offset >= each.first_offset
             ]
 
     async def until(self, reached: Callable[[], bool], reason: str) -> None:

@@ -108,7 +108,7 @@ def written(cluster: ScriptedBroker, topic: str, partition: int = 0) -> list[int
 
 def _numbers(log: bytes) -> Iterator[int]:
     for batch in parse_batches(log):
-        for record in batch.records():
+        for record in batch.records:
             assert record.value is not None
             yield int(record.value)
 

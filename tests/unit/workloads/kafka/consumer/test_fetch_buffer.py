@@ -46,7 +46,7 @@ def test_the_position_is_behind_the_returned_batch() -> None:
     """Returned records are consumed, other records aren't: a commit after any poll is correct."""
     positions, buffer = buffered(batch(0), batch(3))
     (first,) = buffer.take(1)
-    assert (0, 99, 7, 3) == (first.first_offset, first.high_watermark, first.broker_id, first.batch.count)
+    assert (0, 99, 7, 3) == (first.first_offset, first.high_watermark, first.broker_id, len(first.batch.records))
     assert 3 == position(positions)
     (second,) = buffer.take(1)
     assert (3, 6) == (second.first_offset, position(positions))
@@ -154,6 +154,6 @@ def test_every_record_from_the_position_on_is_returned_once(kinds: list[str], st
     taken: list[int] = []
     while A in buffer:
         for each in buffer.take(most):
-            taken += [offset for offset in each.batch.offsets.tolist() if offset >= each.first_offset]
+            taken += [record.offset for record in each.batch.records if record.offset >= each.first_offset]
     assert [at + i for kind, at in log for i in range(3) if kind == "seen" and at + i >= start] == taken
     assert 3 * len(kinds) == position(positions)

@@ -55,7 +55,7 @@ async def test_keys_headers_and_nulls_arrive(cluster: ScriptedBroker) -> None:
     assert writer.producer.offer(topic, None, key=b"", headers=headers, token=7)
     await writer.flush()
     await writer.producer.close(1000)
-    ((record,),) = [batch.records() for batch in parse_batches(cluster.log(topic))]
+    ((record,),) = [batch.records for batch in parse_batches(cluster.log(topic))]
     assert (b"", None, headers) == (record.key, record.value, record.headers)
 
 
