@@ -91,7 +91,7 @@ async def test_groups_are_dealt_to_connections(cluster: ScriptedBroker, connecti
 async def test_groups_do_not_wait_for_each_other(cluster: ScriptedBroker) -> None:
     """One group's answer is held back; the other's commits complete before it."""
     async with committing(cluster, 2) as keeper:
-        cluster.script("OffsetCommit", partition=(keeper.topic, 0), delay_ms=300)
+        cluster.script("OffsetCommit", partition=(keeper.topic, 0), delay_ms=1_000)
         keeper.offer(0)
         await cluster.until("OffsetCommit", topic=keeper.topic)
         keeper.offer(1, count=5)
@@ -185,7 +185,7 @@ async def test_newer_commits_supersede_a_failed_commit(cluster: ScriptedBroker) 
 
 async def test_a_commit_ends_at_its_deadline(cluster: ScriptedBroker) -> None:
     """The coordinator never answers: the commit is in doubt."""
-    async with committing(cluster, delivery_timeout_ms=300, request_timeout_ms=100) as keeper:
+    async with committing(cluster, delivery_timeout_ms=900, request_timeout_ms=100) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), answer="none", times=99)
         keeper.offer()
         (outcome,) = await keeper.settle()
