@@ -167,7 +167,7 @@ class Fault(BaseModel, ABC):
     A validator of a fault kind raises ValueError with a complete sentence, which ``plan check`` prints as the error.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     family: ClassVar[Family] = "other"
     band: ClassVar[Band]

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args
+from typing import Annotated, Any, TypeAlias, Union, get_args
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from aftershock.faults.kinds.fault import FAMILIES, Band, Fault, ForRule
 
@@ -110,7 +113,31 @@ EXTERNAL: ExternalKinds = load_external_kinds(entry_points(group=GROUP), BUILT_I
 KINDS: dict[str, type[Fault]] = _by_family([*BUILT_IN.values(), *EXTERNAL.kinds.values()])
 """All fault kinds that a plan may use, by name."""
 
-if TYPE_CHECKING:
-    AnyFault = Fault
-else:
-    AnyFault = Annotated[Union[tuple(KINDS.values())], Field(discriminator="kind")]  # noqa: UP007 -- known at run time
+
+class _FaultOfItsKind:
+    """Annotation of a fault that is validated by the class of its ``kind``.
+
+    A union of all classes would build the validators of all kinds for every plan, which takes longer than the check of
+    a plan. Its schema is only built for editors.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_plain_validator_function(cls._validate)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        kinds: Any = Union[tuple(KINDS.values())]  # noqa: UP007 -- known at run time
+        return handler(TypeAdapter(Annotated[kinds, Field(discriminator="kind")]).core_schema)
+
+    @staticmethod
+    def _validate(value: Any) -> Fault:
+        if isinstance(value, Fault):
+            return value
+        kind = value["kind"]
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"there is no fault of kind `{kind}`")
+        return KINDS[kind].model_validate(value)
+
+
+AnyFault: TypeAlias = Annotated[Fault, _FaultOfItsKind]

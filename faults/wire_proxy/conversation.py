@@ -1,4 +1,4 @@
-"""Applies the wire proxy's rules to the requests and responses of one client connection.
+"""Rules of the wire proxy in force, and their application to the requests and responses of one client connection.
 
 A broker answers the requests of a connection in their order, and clients rely on that.
 
@@ -11,9 +11,10 @@ A FrameSplitter splits the client's requests, which rules drop, delay, duplicate
 truncate, before the DelayQueue ``to_client`` sends them.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from aftershock.errors import ProtocolError
 from aftershock.faults.wire_proxy.messages import (
@@ -25,10 +26,86 @@ from aftershock.faults.wire_proxy.messages import (
     response_frame,
 )
 from aftershock.faults.wire_proxy.responses import READ_ONLY, BrokerView, altered_response, refusal
-from aftershock.faults.wire_proxy.rules import ActiveRule, ActiveRules, Hit
+from aftershock.faults.wire_proxy.rules import ANY, API_KEYS, PROBE, Rule, RuleSubject, is_about, probe_id
 from aftershock.faults.wire_proxy.streams import DelayQueue, FrameSplitter, Piece
 
 PENDING_MAX = 100_000  # far above a client's requests in flight; with more unanswered it doesn't read responses
+
+
+class ActiveRule(NamedTuple):
+    """A rule of the wire proxy in force, with the counters of its requests."""
+
+    rule: Rule
+    counts: Counter[str]
+
+
+class Hit(NamedTuple):
+    """A rule that applies to a request; ``is_probe`` is True if the request is a probe sent by the harness."""
+
+    rule: Rule
+    counts: Counter[str]
+    is_probe: bool
+
+    @property
+    def subject(self) -> RuleSubject:
+        """Topic and partition whose items in the response are changed; in a probe's response, all items are changed."""
+        return ANY if self.is_probe else self.rule.subject
+
+    def count_request(self) -> None:
+        self.counts["probed" if self.is_probe else "hit"] += 1
+
+
+class ActiveRules:
+    """Rules of the wire proxy in force, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, ActiveRule] = {}
+
+    def add(self, rule: Rule) -> None:
+        """Put a rule in force; raise ValueError if another rule has its name."""
+        if rule.name in self._rules:
+            raise ValueError(f"a rule {rule.name!r} is already in force; remove it first, or use another name")
+        self._rules[rule.name] = ActiveRule(rule, Counter(matched=0, hit=0, untouched=0, probed=0))
+
+    def remove(self, name: str) -> Rule | None:
+        """Remove a rule and return it; None if no rule has this name."""
+        active = self._rules.pop(name, None)
+        return active.rule if active else None
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the counters of each rule in force, by the rule's name."""
+        return {name: dict(counts) for name, (_, counts) in self._rules.items()}
+
+    def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
+        """Return the rules that may apply to a request, judged by the request's header."""
+        if not self._rules:
+            return ()
+        client_id = head.client_id
+        is_probe = client_id is not None and client_id.startswith(PROBE)
+        return tuple(
+            active
+            for name, active in self._rules.items()
+            if (active.rule.api is None or API_KEYS[active.rule.api] == head.key)
+            and (client_id == probe_id(name) if is_probe else active.rule.names(client_id))
+        )
+
+    def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
+        """Return the rules that apply to a request, and count the request in the counters of the candidate rules.
+
+        ``request`` is the request's body, None if no rule needs the body, or if the body can't be decoded.
+        """
+        hits = []
+        for rule, counts in candidates:
+            if head.client_id == probe_id(rule.name):
+                hits.append(Hit(rule, counts, is_probe=True))
+            elif rule.topic is not None and request is None:
+                counts["untouched"] += 1
+            elif request is None or is_about(request, rule.subject):
+                counts["matched"] += 1
+                bit = rule.chances[(counts["matched"] - 1) % len(rule.chances)] if rule.chances else "1"
+                if counts["matched"] == rule.nth or (rule.nth is None and bit == "1"):
+                    hits.append(Hit(rule, counts, is_probe=False))
+        return tuple(hits)
 
 
 @dataclass

@@ -1,29 +1,22 @@
-"""Kafka messages, whose headers, topics and partitions are read, and which are decoded, changed and built."""
+"""Kafka messages, whose headers are read, and which are decoded, encoded and built."""
 
 import struct
-from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING
 from datetime import timedelta
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.schema.index import api_key_map
 from kio.static.protocol import Entity
 
 from aftershock.errors import ProtocolError
+from aftershock.faults.wire_proxy.rules import API_KEYS, NUMBER_FIELDS
 from aftershock.faults.wire_proxy.streams import Piece
 from aftershock.workloads.kafka.wire.codec import PREFIX
 from aftershock.workloads.kafka.wire.decoder import decode
 from aftershock.workloads.kafka.wire.encoder import encode, encoded_parts
 from aftershock.workloads.kafka.wire.schema import Field, plain_fields, read_uvarint, tagged_fields
 
-API_KEYS: dict[str, int] = {
-    "".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()
-}
-API_NAMES: dict[int, str] = {key: name for name, key in API_KEYS.items()}
-ERROR_CODES: dict[str, int] = {code.name.upper(): code.value for code in ErrorCode if code.value}
 CORRELATION = struct.Struct(">i")
 _FIXED = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _SHORT = struct.Struct(">h")
@@ -101,73 +94,6 @@ def response_frame(response: Any, correlation_id: int) -> bytes:
     header = encode(response.__header_schema__(correlation_id=correlation_id))
     body = encoded_parts(response)
     return b"".join((PREFIX.pack(len(header) + sum(map(len, body))), header, *body))
-
-
-TOPIC_FIELDS = ("name", "topic", "topic_id")
-NUMBER_FIELDS = ("index", "partition_index", "partition")
-
-
-class RuleSubject(NamedTuple):
-    """Topic and partition of the requests to which a rule applies; None stands for all topics or partitions."""
-
-    topic: str | None
-    topic_id: UUID | None
-    partition: int | None
-
-    def matches(self, item: Any) -> bool:
-        """Return False if a topic's or partition's item of a Kafka message is about another topic or partition."""
-        topics = {item} if isinstance(item, str) else {getattr(item, name) for name in TOPIC_FIELDS if _has(item, name)}
-        if self.topic is not None and topics and topics.isdisjoint({self.topic, self.topic_id} - {None}):
-            return False
-        number = number_of(item)
-        return self.partition is None or number is None or number == self.partition
-
-
-ANY = RuleSubject(None, None, None)
-
-
-def topics_in(message: Any) -> Iterator[Any]:
-    """Yield a Kafka message's items for topics, which are structs, or plain names in the messages of some APIs."""
-    for value in _lists_of(message):
-        for item in value:
-            if isinstance(item, str) or any(_has(item, name) for name in TOPIC_FIELDS):
-                yield item
-
-
-def partitions_in(topic: Any) -> Iterator[Any]:
-    """Yield the items for partitions in a topic's item, which are structs, or plain numbers in some APIs."""
-    for value in _lists_of(topic):
-        yield from (item for item in value if number_of(item) is not None)
-
-
-def is_about(request: Any, subject: RuleSubject) -> bool:
-    """Return True if a request is, or may be, about a rule's topic and partition.
-
-    A Fetch request of a fetch session may be about any partition, because it names only changed partitions (KIP-227).
-    """
-    if subject.topic is None or (
-        request.__api_key__ == API_KEYS["Fetch"] and getattr(request, "session_epoch", -1) > 0
-    ):
-        return True
-    for topic in filter(subject.matches, topics_in(request)):
-        partitions = [] if isinstance(topic, str) else list(partitions_in(topic))
-        if not partitions or any(map(subject.matches, partitions)):
-            return True
-    return False
-
-
-def number_of(item: Any) -> int | None:
-    if isinstance(item, int):
-        return item
-    return next((getattr(item, name) for name in NUMBER_FIELDS if _has(item, name)), None)
-
-
-def _lists_of(message: Any) -> Iterator[tuple[Any, ...]]:
-    yield from (value for field in fields(message) if isinstance(value := getattr(message, field.name), tuple))
-
-
-def _has(item: Any, name: str) -> bool:
-    return is_dataclass(item) and hasattr(type(item), name)  # kio's classes have slots
 
 
 _ZEROS: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Probes, harmless requests about a topic that doesn't exist, which show the effect of a wire proxy rule.
 
-A test on a real broker shows that the broker refuses the probe of each API in ``PROBED``, or changes nothing.
+A test on a real broker shows that the broker refuses the probe of each API in ``rules.PROBED``, or changes nothing.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,10 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.static.protocol import Entity, RequestPayload
 
 from aftershock.errors import UnsupportedError
-from aftershock.faults.wire_proxy.messages import API_KEYS, TOPIC_FIELDS, build_entity, number_field, struct_of
+from aftershock.faults.wire_proxy.messages import build_entity, number_field, struct_of
+from aftershock.faults.wire_proxy.rules import API_KEYS, TOPIC_FIELDS
 from aftershock.workloads.kafka.wire.schema import plain_fields
 
-_PROBED = """
-    ApiVersions ConsumerGroupHeartbeat Fetch FindCoordinator Heartbeat InitProducerId JoinGroup ListOffsets Metadata
-    OffsetCommit OffsetFetch OffsetForLeaderEpoch Produce SyncGroup TxnOffsetCommit
-"""
-PROBED = frozenset(_PROBED.split())
 _LISTS = frozenset({"topics", "topic_data", "groups"})
 _UNUSED_NAME = "aftershock-probe"
 _UNUSED_ID = UUID(int=0xAF7E_0000_0000_4000_8000_0000_0000_0001)

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.conversation import Conversation
+from aftershock.faults.wire_proxy.conversation import ActiveRules, Conversation
 from aftershock.faults.wire_proxy.responses import BrokerView
-from aftershock.faults.wire_proxy.rules import ActiveRules, Rule, rule_from
+from aftershock.faults.wire_proxy.rules import Rule, rule_from
 from aftershock.faults.wire_proxy.streams import DelayQueue, Piece
 from aftershock.workloads.kafka.wire.connection import Address
 

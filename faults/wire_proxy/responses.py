@@ -10,18 +10,16 @@ from typing import Any
 
 from kio.static.protocol import Entity, RequestPayload
 
-from aftershock.faults.wire_proxy.messages import (
+from aftershock.faults.wire_proxy.messages import build_entity, number_field, struct_of
+from aftershock.faults.wire_proxy.rules import (
     API_KEYS,
     TOPIC_FIELDS,
+    Rule,
     RuleSubject,
-    build_entity,
-    number_field,
     number_of,
     partitions_in,
-    struct_of,
     topics_in,
 )
-from aftershock.faults.wire_proxy.rules import Rule
 from aftershock.workloads.kafka.wire.codec import response_type
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.schema import plain_fields, tagged_fields

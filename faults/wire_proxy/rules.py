@@ -19,6 +19,9 @@ requests. Matching requests are counted from the moment the rule is in force. ``
 number; ``chances``, a repeated string of digits 0 and 1, selects each request whose digit is 1. A request with the
 client id ``probe_id(name)`` is a probe, to which the rule applies regardless of ``topic``, ``nth`` and ``chances``.
 
+Of the Kafka library kio this module imports only the table of APIs, because ``plan check`` reads rules, too, and kio's
+classes take longer to import than a plan takes to check.
+
 * The counter ``matched`` counts requests that match the rule's API, client, topic and partition.
 * The counter ``hit`` counts matching requests to which the rule was applied.
 * The counter ``untouched`` counts matching requests that passed unchanged because they could not be decoded.
@@ -26,14 +29,13 @@ client id ``probe_id(name)`` is a probe, to which the rule applies regardless of
 """
 
 import base64
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
-from aftershock.faults.wire_proxy.messages import ANY, API_KEYS, RequestHead, RuleSubject, is_about
+from kio.schema.index import api_key_map
 
 RuleAction = Literal[
     "delay_request",
@@ -52,6 +54,16 @@ Hint = Literal["current_leader", "node_endpoints", "session_id", "preferred_repl
 Ending = Literal["closed", "silent"]
 Message = Literal["request", "response"]
 
+API_KEYS: dict[str, int] = {
+    "".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()
+}
+API_NAMES: dict[int, str] = {key: name for name, key in API_KEYS.items()}
+_PROBED = """
+    ApiVersions ConsumerGroupHeartbeat Fetch FindCoordinator Heartbeat InitProducerId JoinGroup ListOffsets Metadata
+    OffsetCommit OffsetFetch OffsetForLeaderEpoch Produce SyncGroup TxnOffsetCommit
+"""
+PROBED = frozenset(_PROBED.split())
+"""APIs that have a harmless request (``probe.py``)."""
 PROBE = "aftershock-probe:"
 DELAY_MS_MAX = 600_000
 
@@ -59,6 +71,73 @@ DELAY_MS_MAX = 600_000
 def probe_id(rule: str) -> str:
     """Return the client id of the requests (probes) to which only the rule of this name applies."""
     return f"{PROBE}{rule}"
+
+
+TOPIC_FIELDS = ("name", "topic", "topic_id")
+NUMBER_FIELDS = ("index", "partition_index", "partition")
+
+
+class RuleSubject(NamedTuple):
+    """Topic and partition of the requests to which a rule applies; None stands for all topics or partitions."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partition: int | None
+
+    def matches(self, item: Any) -> bool:
+        """Return False if a topic's or partition's item of a Kafka message is about another topic or partition."""
+        topics = {item} if isinstance(item, str) else {getattr(item, name) for name in TOPIC_FIELDS if _has(item, name)}
+        if self.topic is not None and topics and topics.isdisjoint({self.topic, self.topic_id} - {None}):
+            return False
+        number = number_of(item)
+        return self.partition is None or number is None or number == self.partition
+
+
+ANY = RuleSubject(None, None, None)
+
+
+def topics_in(message: Any) -> Iterator[Any]:
+    """Yield a Kafka message's items for topics, which are structs, or plain names in the messages of some APIs."""
+    for value in _lists_of(message):
+        for item in value:
+            if isinstance(item, str) or any(_has(item, name) for name in TOPIC_FIELDS):
+                yield item
+
+
+def partitions_in(topic: Any) -> Iterator[Any]:
+    """Yield the items for partitions in a topic's item, which are structs, or plain numbers in some APIs."""
+    for value in _lists_of(topic):
+        yield from (item for item in value if number_of(item) is not None)
+
+
+def is_about(request: Any, subject: RuleSubject) -> bool:
+    """Return True if a request is, or may be, about a rule's topic and partition.
+
+    A Fetch request of a fetch session may be about any partition, because it names only changed partitions (KIP-227).
+    """
+    if subject.topic is None or (
+        request.__api_key__ == API_KEYS["Fetch"] and getattr(request, "session_epoch", -1) > 0
+    ):
+        return True
+    for topic in filter(subject.matches, topics_in(request)):
+        partitions = [] if isinstance(topic, str) else list(partitions_in(topic))
+        if not partitions or any(map(subject.matches, partitions)):
+            return True
+    return False
+
+
+def number_of(item: Any) -> int | None:
+    if isinstance(item, int):
+        return item
+    return next((getattr(item, name) for name in NUMBER_FIELDS if _has(item, name)), None)
+
+
+def _lists_of(message: Any) -> Iterator[tuple[Any, ...]]:
+    yield from (value for field in fields(message) if isinstance(value := getattr(message, field.name), tuple))
+
+
+def _has(item: Any, name: str) -> bool:
+    return is_dataclass(item) and hasattr(type(item), name)  # kio's classes have slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,79 +208,3 @@ def rule_from(document: Mapping[str, Any]) -> Rule:
         return Rule(**values)
     except TypeError as error:
         raise ValueError(f"invalid rule: {error}") from error
-
-
-class ActiveRule(NamedTuple):
-    """A rule of the wire proxy in force, with the counters of its requests."""
-
-    rule: Rule
-    counts: Counter[str]
-
-
-class Hit(NamedTuple):
-    """A rule that applies to a request; ``is_probe`` is True if the request is a probe sent by the harness."""
-
-    rule: Rule
-    counts: Counter[str]
-    is_probe: bool
-
-    @property
-    def subject(self) -> RuleSubject:
-        """Topic and partition whose items in the response are changed; in a probe's response, all items are changed."""
-        return ANY if self.is_probe else self.rule.subject
-
-    def count_request(self) -> None:
-        self.counts["probed" if self.is_probe else "hit"] += 1
-
-
-class ActiveRules:
-    """Rules of the wire proxy in force, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._rules: dict[str, ActiveRule] = {}
-
-    def add(self, rule: Rule) -> None:
-        """Put a rule in force; raise ValueError if another rule has its name."""
-        if rule.name in self._rules:
-            raise ValueError(f"a rule {rule.name!r} is already in force; remove it first, or use another name")
-        self._rules[rule.name] = ActiveRule(rule, Counter(matched=0, hit=0, untouched=0, probed=0))
-
-    def remove(self, name: str) -> Rule | None:
-        """Remove a rule and return it; None if no rule has this name."""
-        active = self._rules.pop(name, None)
-        return active.rule if active else None
-
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counters of each rule in force, by the rule's name."""
-        return {name: dict(counts) for name, (_, counts) in self._rules.items()}
-
-    def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
-        """Return the rules that may apply to a request, judged by the request's header."""
-        if not self._rules:
-            return ()
-        client_id = head.client_id
-        is_probe = client_id is not None and client_id.startswith(PROBE)
-        return tuple(
-            active
-            for name, active in self._rules.items()
-            if (active.rule.api is None or API_KEYS[active.rule.api] == head.key)
-            and (client_id == probe_id(name) if is_probe else active.rule.names(client_id))
-        )
-
-    def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
-        """Return the rules that apply to a request, and count the request in the counters of the candidate rules.
-
-        ``request`` is the request's body, None if no rule needs the body, or if the body can't be decoded.
-        """
-        hits = []
-        for rule, counts in candidates:
-            if head.client_id == probe_id(rule.name):
-                hits.append(Hit(rule, counts, is_probe=True))
-            elif rule.topic is not None and request is None:
-                counts["untouched"] += 1
-            elif request is None or is_about(request, rule.subject):
-                counts["matched"] += 1
-                bit = rule.chances[(counts["matched"] - 1) % len(rule.chances)] if rule.chances else "1"
-                if counts["matched"] == rule.nth or (rule.nth is None and bit == "1"):
-                    hits.append(Hit(rule, counts, is_probe=False))
-        return tuple(hits)

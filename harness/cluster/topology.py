@@ -19,7 +19,6 @@ from aftershock.faults.sections.broker_settings import setting_refusal
 from aftershock.faults.sections.cluster import BlockDevice, Disks
 from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster.engine import DEFAULT_KAFKA, version_in
 
 Channel = Literal["client", "replication", "controller", "admin"]
 
@@ -263,6 +262,8 @@ class ClusterSpec:
 
         Raises ClusterError if the plan has an image of its own, which no version can override.
         """
+        from aftershock.harness.cluster.engine import DEFAULT_KAFKA, version_in  # noqa: PLC0415 -- imports docker
+
         if kafka and plan.image:
             raise ClusterError(f"the plan's `cluster.image` is {plan.image}: omit --kafka {kafka}")
         planned = version_in(plan.image) if plan.image else DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka

@@ -35,10 +35,9 @@ from aftershock.faults.targets.values import (
     PacketCounts,
     Stream,
 )
-from aftershock.faults.wire_proxy.messages import API_NAMES
 from aftershock.faults.wire_proxy.probe import probe_request
 from aftershock.faults.wire_proxy.responses import ERROR_FIELDS
-from aftershock.faults.wire_proxy.rules import probe_id
+from aftershock.faults.wire_proxy.rules import API_NAMES, probe_id
 from aftershock.harness.cluster import packets
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy

@@ -14,9 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact_known
 from aftershock.results.evidence.checksums import body_of, framed
@@ -38,12 +35,12 @@ NEWEST_VERSIONS = {
 
 _RESTORE = "restore the file or run the plan again"
 _SPARK_TYPES = {
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float64(): "double",
-    pa.bool_(): "boolean",
+    "string": "string",
+    "large_string": "string",
+    "int32": "int",
+    "int64": "bigint",
+    "double": "double",
+    "bool": "boolean",
 }
 _WIDENED = {"bigint": ("int",)}  # Spark reads the narrower integer as the wider one
 
@@ -201,6 +198,9 @@ def current_parts(names: Iterable[str]) -> list[str]:
 
 def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[str]) -> None:
     """Raise EvidenceError if a Parquet file is missing, truncated or has other columns (``check_columns``)."""
+    import pyarrow as pa  # noqa: PLC0415 -- also loaded by `plan check`, which reads no Parquet
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     try:
         schema = pq.read_schema(path)
     except FileNotFoundError:
@@ -209,8 +209,8 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
         raise truncated(str(path), str(error)) from error
     present = []
     for field in schema:
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        present.append((field.name, _SPARK_TYPES.get(kind, str(kind))))
+        kind = str(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        present.append((field.name, _SPARK_TYPES.get(kind, kind)))
     check_columns(str(path), present, columns, required)
 
 

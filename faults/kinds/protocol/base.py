@@ -32,9 +32,7 @@ from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.sections.document import Problem, did_you_mean
 from aftershock.faults.targets.clients import ClientText, Op, select_clients, with_op
 from aftershock.faults.targets.values import Answer
-from aftershock.faults.wire_proxy.messages import API_KEYS
-from aftershock.faults.wire_proxy.probe import PROBED, names_topics
-from aftershock.faults.wire_proxy.rules import rule_from
+from aftershock.faults.wire_proxy.rules import API_KEYS, PROBED, rule_from
 
 SILENCE_MS = 1_000  # time that a probe waits for an answer that must not come
 SLACK_MS = 300  # usual time of a probe beyond the rule's effect
@@ -128,18 +126,18 @@ CHANCES = 1_024  # number of draws before the sequence repeats
 GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
 
 
-def known_to_kafka(noun: str, names: Collection[str]) -> AfterValidator:
-    """Return a validator that accepts only these names; its error message suggests the nearest valid name."""
-
-    def check(name: str) -> str:
-        if name not in names:
-            raise ValueError(f"Kafka has no {noun} `{name}`; {did_you_mean(name, names)}")
-        return name
-
-    return AfterValidator(check)
+def known_to_kafka(noun: str, name: str, names: Collection[str]) -> str:
+    """Return the name; raise ValueError with the nearest valid name if Kafka doesn't have it."""
+    if name not in names:
+        raise ValueError(f"Kafka has no {noun} `{name}`; {did_you_mean(name, names)}")
+    return name
 
 
-Api = Annotated[str, known_to_kafka("API", API_KEYS), WithJsonSchema({"type": "string", "description": GRAMMAR})]
+Api = Annotated[
+    str,
+    AfterValidator(lambda name: known_to_kafka("API", name, API_KEYS)),
+    WithJsonSchema({"type": "string", "description": GRAMMAR}),
+]
 
 
 class TamperFault(Fault):
@@ -229,8 +227,11 @@ class TamperFault(Fault):
         return draws
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        if self.topic is not None and self.named_api is not None and not names_topics(self.named_api):
-            yield Problem(("topic",), f"requests of the API {self.named_api} name no topic: remove `topic`")
+        if self.topic is not None and self.named_api is not None:
+            from aftershock.faults.wire_proxy.probe import names_topics  # noqa: PLC0415 -- imports kio's messages
+
+            if not names_topics(self.named_api):
+                yield Problem(("topic",), f"requests of the API {self.named_api} name no topic: remove `topic`")
         for topic in plan.topics.values():
             if topic.name == self.topic and self.partition is not None and self.partition >= topic.partitions:
                 message = f"the topic {self.topic} has no partition {self.partition}: use 0 to {topic.partitions - 1}"

@@ -24,9 +24,10 @@ witness of a hint fault and of ``hide_error``.
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from aftershock.faults.kinds.fault import Band, Draws, Impact, InjectionContext, PlanContext
 from aftershock.faults.kinds.protocol.base import Api, TamperFault, known_to_kafka
@@ -34,7 +35,6 @@ from aftershock.faults.runtime.record import Witness
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Answer
-from aftershock.faults.wire_proxy.messages import ERROR_CODES
 from aftershock.faults.wire_proxy.rules import Hint
 
 
@@ -56,8 +56,19 @@ class HintFault(UnprobedFault):
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
 
 
-_ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}
-KafkaError = Annotated[str, known_to_kafka("error", ERROR_CODES), WithJsonSchema(_ERROR)]
+@cache
+def error_codes() -> dict[str, int]:
+    """Return the code of each of Kafka's errors, by its name."""
+    from kio.schema.errors import ErrorCode  # noqa: PLC0415 -- imports kio's messages
+
+    return {code.name.upper(): code.value for code in ErrorCode if code.value}
+
+
+KafkaError = Annotated[
+    str,
+    AfterValidator(lambda name: known_to_kafka("error", name, error_codes())),
+    WithJsonSchema({"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}),
+]
 
 
 class ErrorFault(TamperFault):
@@ -67,7 +78,7 @@ class ErrorFault(TamperFault):
     error: KafkaError
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:
-        return super().rule_action(draws) | {"error": ERROR_CODES[self.error]}
+        return super().rule_action(draws) | {"error": error_codes()[self.error]}
 
 
 class AnswerError(ErrorFault):
@@ -86,7 +97,7 @@ class AnswerError(ErrorFault):
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
         """Return a witness that the response to a probe contains the error code."""
-        answered = ERROR_CODES[self.error] in now.errors
+        answered = error_codes()[self.error] in now.errors
         return Witness(f"matching probes answered with {self.error}", 1, float(answered), "probes", 1, answered)
 
 

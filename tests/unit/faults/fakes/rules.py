@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import FaultError
 from aftershock.faults.targets.values import Answer
-from aftershock.faults.wire_proxy.messages import API_KEYS
-from aftershock.faults.wire_proxy.rules import Rule, rule_from
+from aftershock.faults.wire_proxy.rules import API_KEYS, Rule, rule_from
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.fake_world import FakeWorld

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import ClusterError, FaultError
-from aftershock.faults.wire_proxy.probe import PROBED
 from aftershock.faults.wire_proxy.proxy import Route
+from aftershock.faults.wire_proxy.rules import PROBED
 from aftershock.harness.cluster.proxies import DESCRIPTOR_FILE, WireProxy
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.links import probe_rule
