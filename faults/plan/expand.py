@@ -1,5 +1,9 @@
 """Expansion of a plan's composed faults into single faults, each with its time, its id and its random stream.
 
+``resolve`` makes all random choices of a plan: each range becomes a value, each ``choose`` the drawn alternative, and
+each round of a ``repeat`` and each block a part of its own, because it has its own draws. ``schedule`` gives the faults
+of the resolved plan their times, and knows no seed. ``expand`` does both.
+
 A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
 ``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults
 (``slow-3-2``). A fault's id never depends on random draws.
@@ -17,7 +21,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from pydantic import ValidationError
@@ -61,7 +65,7 @@ def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
 
 @dataclass(frozen=True)
 class ScheduledFault:
-    """A fault with its final time and id, its location in the plan, and its random stream.
+    """A fault with its final id, its location in the plan, and its random stream; its time is set by ``schedule``.
 
     ``entry`` is the fault's id in the plan, ``block`` the number of the repetition of all faults, 0 without ``blocks``.
     """
@@ -75,6 +79,37 @@ class ScheduledFault:
     @property
     def id(self) -> str:
         return str(self.fault.id)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Resolved faults and groups that start ``at_ms`` after the group's own start, together or ``in_turn``."""
+
+    at_ms: int
+    parts: "tuple[Resolved, ...]" = ()
+    in_turn: bool = False
+
+
+@dataclass(frozen=True)
+class Undrawn:
+    """Fault or composed element that depends on a draw, without a seed; its length is None if it depends on it, too."""
+
+    length_ms: int | None = None
+
+
+Resolved = ScheduledFault | Group | Undrawn
+
+
+@dataclass(frozen=True)
+class ResolvedPlan:
+    """Faults of a plan with plain values; ``blocks`` has those of each block, one without ``blocks``.
+
+    ``certain`` is False if a random choice was not made, because there was no seed; ``problems`` result from draws.
+    """
+
+    blocks: tuple[tuple[Resolved, ...], ...]
+    certain: bool
+    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True)
@@ -99,31 +134,61 @@ def expand(
 ) -> Expansion:
     """Return all faults of a plan with the draws of a seed; without a seed, all faults that depend on no draw.
 
-    ``ids`` has the id of each fault, by its location in the plan. A block (repetition of all faults) starts when the
-    recovery phase after the previous block ends.
+    ``ids`` has the id of each fault, by its location in the plan.
     """
-    counts: Counter[str] = Counter()
-    streams = {}  # the name of each element's random stream, without rounds
-    for top, entry in elements.items():
-        content = json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True)
-        for loc, element in walk(entry, top):
-            own_id = getattr(element, "id", None)
-            # "said:" is part of the stream's name: another word would change every draw
-            place = "/".join([f"said:{content}#{counts[content]}", *map(str, loc[len(top) :])])
-            streams[loc] = f"id:{own_id}" if own_id else place
-        counts[content] += 1
-    scheduler = _Scheduler(ids, streams, seed)
-    starts_ms = []
-    start_ms: int | None = 0
+    return schedule(resolve(elements, ids, seed, blocks), timing or Timing())
+
+
+def resolve(
+    elements: Mapping[Location, AnyElement], ids: Mapping[Location, str], seed: int | None, blocks: int = 1
+) -> ResolvedPlan:
+    """Return a plan's faults with the draws of a seed in the place of ranges, choices and rounds."""
+    draws = _Draws(elements, ids, seed)
+    resolved = []
     for block in range(1, blocks + 1) if blocks > 1 else (0,):
-        if block and start_ms is not None:
-            starts_ms.append(start_ms)
-        scheduler.block = block
-        for loc, element in elements.items():
-            scheduler.schedule(element, loc, start_ms, (block,) if block else ())
-        faults = (scheduled.fault for scheduled in scheduler.scheduled)
-        start_ms = length_ms(faults, timing or Timing()) if scheduler.certain else None
-    return Expansion(tuple(scheduler.scheduled), scheduler.certain, tuple(scheduler.problems), tuple(starts_ms))
+        rounds = (block,) if block else ()
+        resolved.append(tuple(draws.resolve(element, loc, rounds) for loc, element in elements.items()))
+    return ResolvedPlan(tuple(resolved), draws.certain, tuple(draws.problems))
+
+
+def schedule(plan: ResolvedPlan, timing: Timing) -> Expansion:
+    """Return the faults of a resolved plan with their times.
+
+    A block (repetition of all faults) starts when the recovery phase after the previous block ends.
+    """
+    scheduled: list[ScheduledFault] = []
+    starts_ms = []
+    for block, parts in enumerate(plan.blocks, 1 if len(plan.blocks) > 1 else 0):
+        start_ms = length_ms((fault.fault for fault in scheduled), timing) if block > 1 else 0
+        starts_ms += [start_ms] if block else []
+        for part in parts:
+            scheduled += [replace(fault, block=block) for fault in _placed(part, start_ms)[1]]
+        if not plan.certain:
+            break  # the start of the next block depends on a draw
+    return Expansion(tuple(scheduled), plan.certain, plan.problems, tuple(starts_ms))
+
+
+def _placed(part: Resolved, start_ms: int | None) -> tuple[int | None, list[ScheduledFault]]:
+    """Return the end of a resolved part of a plan that starts at ``start_ms``, and its faults with their times.
+
+    The end is None if it depends on a draw. What starts at an unknown time (None) is left out.
+    """
+    if start_ms is None:
+        return None, []
+    match part:
+        case ScheduledFault(fault=fault):
+            final = fault.model_copy(update={"at": start_ms + fault.at})
+            return end_ms(final), [replace(part, fault=final)]
+        case Undrawn(length_ms=length):
+            return None if length is None else start_ms + length, []
+    ends: list[int | None] = [start_ms + part.at_ms]
+    faults: list[ScheduledFault] = []
+    for inner in part.parts:
+        end, inside = _placed(inner, ends[-1] if part.in_turn else ends[0])
+        ends.append(end)
+        faults += inside
+    certain_ends = [end for end in ends if end is not None]
+    return max(certain_ends) if len(certain_ends) == len(ends) else None, faults
 
 
 def fault_ids(faults: Iterable[tuple[Location, str, str | None]]) -> dict[Location, str]:
@@ -157,65 +222,66 @@ def random_of(seed: int, stream: str) -> random.Random:
     return random.Random(int.from_bytes(digest))  # noqa: S311 -- repeatable on purpose
 
 
-class _Scheduler:
-    """Scheduler of faults and composed elements; without a seed, a time that depends on a draw is unknown (None)."""
+class _Draws:
+    """Random choices of a plan; ``certain`` is False once one was not made, because there is no seed."""
 
-    def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
+    def __init__(self, elements: Mapping[Location, AnyElement], ids: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids
-        self.streams = streams
         self.seed = seed
-        self.scheduled: list[ScheduledFault] = []
-        self.problems: list[Problem] = []
         self.certain = True
-        self.block = 0
+        self.problems: list[Problem] = []
+        self.streams: dict[Location, str] = {}  # the name of each element's random stream, without rounds
+        counts: Counter[str] = Counter()
+        for top, entry in elements.items():
+            content = json.dumps(entry.model_dump(mode="json", by_alias=True), sort_keys=True)
+            for loc, element in walk(entry, top):
+                own_id = getattr(element, "id", None)
+                # "said:" is part of the stream's name: another word would change every draw
+                place = "/".join([f"said:{content}#{counts[content]}", *map(str, loc[len(top) :])])
+                self.streams[loc] = f"id:{own_id}" if own_id else place
+            counts[content] += 1
 
-    def schedule(self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds) -> int | None:
-        """Schedule a fault, or all faults in a composed element; return the end in ms, None if not determined."""
-        if from_ms is None or (isinstance(element, Choose) and self.seed is None):
-            self.certain = False
-            return None
+    def resolve(self, element: AnyElement, loc: Location, rounds: Rounds) -> Resolved:
+        """Return a fault or composed element with plain values, in one round of the ``repeat`` elements around it."""
         match element:
             case Fault():
-                return self._add(element, loc, from_ms, rounds)
+                return self._with_id(element, loc, rounds)
             case Ranged():
-                return self._ranged(element, loc, from_ms, rounds)
-            case Wait():
-                return self._plus(from_ms, element.wait, loc, rounds)
-        start_ms = self._plus(from_ms, element.at, loc, rounds)
+                return self._drawn_fault(element, loc, rounds)
+        moment = element.wait if isinstance(element, Wait) else element.at
+        if self.seed is None and (isinstance(moment, Range) or isinstance(element, Choose)):
+            self.certain = False
+            return Undrawn()
+        at_ms = int(moment.value(self._share(loc, rounds, "at"))) if isinstance(moment, Range) else moment
         match element:
-            case Together():
-                return _latest(
-                    [self.schedule(child, (*loc, *step), start_ms, rounds) for step, child in children(element)]
-                )
-            case Then():
-                for step, child in children(element):
-                    start_ms = self.schedule(child, (*loc, *step), start_ms, rounds)
-                return start_ms
+            case Wait():
+                return Group(at_ms)
+            case Together() | Then():
+                parts = [self.resolve(child, (*loc, *step), rounds) for step, child in children(element)]
+                return Group(at_ms, tuple(parts), in_turn=isinstance(element, Then))
             case Repeat():
-                ends: list[int | None] = [start_ms]
-                for number in range(element.rounds(self._ms(element.at, loc, rounds) or 0)):
-                    round_ms = ends[-1]
-                    if element.every is not None and start_ms is not None:
-                        round_ms = start_ms + number * element.every
-                    ends.append(self.schedule(element.fault, (*loc, "fault"), round_ms, (*rounds, number + 1)))
-                return _latest(ends)
+                numbers = range(1, element.rounds(at_ms) + 1)
+                parts = [self.resolve(element.fault, (*loc, "fault"), (*rounds, number)) for number in numbers]
+                if element.every is None:
+                    return Group(at_ms, tuple(parts), in_turn=True)
+                return Group(at_ms, tuple(Group(index * element.every, (part,)) for index, part in enumerate(parts)))
             case Choose():
                 bounds = list(accumulate(choice.weight for choice in element.choose))
                 draw = self._share(loc, rounds, "choose") * bounds[-1]
                 index = next(index for index, bound in enumerate(bounds) if draw < bound)
-                return self.schedule(element.choose[index].fault, (*loc, "choose", index, "fault"), start_ms, rounds)
+                chosen = self.resolve(element.choose[index].fault, (*loc, "choose", index, "fault"), rounds)
+                return Group(at_ms, (chosen,))
 
-    def _add(self, fault: Fault, loc: Location, from_ms: int, rounds: Rounds) -> int:
-        fault_id = "-".join([self.ids[loc], *map(str, rounds)])
-        final = fault.model_copy(update={"id": fault_id, "at": from_ms + fault.at})
-        self.scheduled.append(ScheduledFault(loc, final, self._stream(loc, rounds), self.ids[loc], self.block))
-        return end_ms(final)
+    def _with_id(self, fault: Fault, loc: Location, rounds: Rounds) -> ScheduledFault:
+        # with round numbers, an id may be longer than the limit for ids in plans
+        final = fault.model_copy(update={"id": "-".join([self.ids[loc], *map(str, rounds)])})
+        return ScheduledFault(loc, final, self._stream(loc, rounds), self.ids[loc], block=0)
 
-    def _ranged(self, element: Ranged, loc: Location, from_ms: int, rounds: Rounds) -> int | None:
+    def _drawn_fault(self, element: Ranged, loc: Location, rounds: Rounds) -> Resolved:
         if self.seed is None:
             self.certain = False
             ends = {end_ms(fault) for fault in element.corners()}
-            return from_ms + ends.pop() if len(ends) == 1 else None
+            return Undrawn(ends.pop() if len(ends) == 1 else None)
         data = element.data()
         draws = {
             place: parse_range(value).plan_value(self._share(loc, rounds, *place)) for place, value in ranges_in(data)
@@ -227,20 +293,8 @@ class _Scheduler:
             cause = error.errors()[0]["msg"].removeprefix("Value error, ")
             sentence = f"the fault is not valid with the drawn values {values} ({cause}): correct the range"
             self.problems.append(Problem(loc, sentence))
-            return from_ms
-        return self._add(fault, loc, from_ms, rounds)
-
-    def _plus(self, from_ms: int, moment: int | Range, loc: Location, rounds: Rounds) -> int | None:
-        ms = self._ms(moment, loc, rounds)
-        return None if ms is None else from_ms + ms
-
-    def _ms(self, moment: int | Range, loc: Location, rounds: Rounds) -> int | None:
-        if not isinstance(moment, Range):
-            return moment
-        if self.seed is None:
-            self.certain = False
-            return None
-        return int(moment.value(self._share(loc, rounds, "at")))
+            return Group(0)
+        return self._with_id(fault, loc, rounds)
 
     def _share(self, loc: Location, rounds: Rounds, *purpose: str | int) -> float:
         """Draw a number in [0, 1) from a random stream of the fault or composed element at ``loc``."""
@@ -249,8 +303,3 @@ class _Scheduler:
 
     def _stream(self, loc: Location, rounds: Rounds) -> str:
         return "/".join([self.streams[loc], *map(str, rounds)])
-
-
-def _latest(ends: list[int | None]) -> int | None:
-    certain_ends = [end for end in ends if end is not None]
-    return max(certain_ends) if len(certain_ends) == len(ends) else None
