@@ -17,8 +17,7 @@ from typing import Any
 
 from aftershock.faults.kinds.fault import FAMILIES, Fault, OnLink
 from aftershock.faults.kinds.registry import BUILT_IN, EXTERNAL, KINDS, kind_of
-from aftershock.faults.plan.composition import STEPS_MAX, Ranged
-from aftershock.faults.plan.model import Plan
+from aftershock.faults.plan.model import STEPS_MAX, Plan, Ranged
 from aftershock.faults.sections.units import (
     BANDWIDTH_EXAMPLES,
     DURATION_EXAMPLES,

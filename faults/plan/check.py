@@ -15,7 +15,7 @@ checked when the fault is injected (``harness/world/world.py``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from pydantic import ValidationError
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.conflicts import conflicts, fault_warnings, grey_failures, zombie_warnings
+from aftershock.faults.plan.conflicts import conflicts, fault_warnings
+from aftershock.faults.plan.expand import Expansion
 from aftershock.faults.plan.kafka_version import version_problems
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
-from aftershock.faults.plan.references import group_warnings, reference_problems
+from aftershock.faults.plan.references import duplicate_ids, group_warnings, overlong_faults, reference_problems
 from aftershock.faults.plan.sample_size import slo_problems, unfailable
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.sections.document import (
@@ -77,14 +78,7 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
     if changes:
         text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
     slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    found = [
-        *grey_failures(draft),
-        *fault_warnings(draft),
-        *group_warnings(draft),
-        *zombie_warnings(draft),
-        *unfailable(draft),
-    ]
-    warnings = format_problems(found, document)
+    warnings = format_problems([*fault_warnings(draft), *group_warnings(draft), *unfailable(draft)], document)
     return CheckedPlan(plan, document.name, text, slo_positions, tuple(warnings), document, draft)
 
 
@@ -103,6 +97,18 @@ def _problems(draft: Draft) -> list[Problem]:
         *conflicts(draft),
         *slo_problems(draft),
     ]
+
+
+def check_draws(draft: Draft, expansion: Expansion, seed: int, source_map: SourceMap) -> None:
+    """Raise PlanError if a plan is invalid with the draws of a seed, which ``expansion`` contains."""
+    if draft.faults.expansion.certain:
+        return  # nothing was drawn, and the plan's check has reported all problems
+    drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
+    problems = [*expansion.problems, *duplicate_ids(drawn), *overlong_faults(drawn)]
+    problems += [*conflicts(drawn), *slo_problems(drawn)]
+    if problems:
+        problems = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
+        raise PlanError(format_problems(problems, source_map))
 
 
 def check_version(checked: CheckedPlan, kafka: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.conflicts import fault_warnings, grey_failures
+from aftershock.faults.plan.conflicts import fault_warnings
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import read_draft
 from aftershock.faults.plan.references import reference_problems
@@ -135,5 +135,5 @@ def parse_inject(
     if problems:
         raise PlanError(format_problems(problems, source_map))
     (located,) = draft.faults.readable
-    warnings = format_problems([*grey_failures(draft), *fault_warnings(draft)], source_map)
+    warnings = format_problems(fault_warnings(draft), source_map)
     return InjectCommand(located.fault, tuple(warnings))

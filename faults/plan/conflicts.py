@@ -68,7 +68,18 @@ def conflict_in_force(
     return None
 
 
-def grey_failures(draft: Draft) -> Iterator[Problem]:
+def fault_warnings(draft: Draft) -> Iterator[Problem]:
+    """Yield the warnings of fault kinds about their faults, and those about grey failures, controllers and sessions."""
+    yield from _grey_failures(draft)
+    for located in draft.faults.readable:
+        yield from prefix_problems(located.fault.surprises(draft), located.loc)
+        for place, role in located.fault.roles().items():
+            if isinstance(parse(role), Controller):
+                yield from prefix_problems(combined_node_warnings(draft, place), located.loc)
+    yield from _zombie_warnings(draft)
+
+
+def _grey_failures(draft: Draft) -> Iterator[Problem]:
     """Yield a warning for each kill and pause of a broker that ends before the controller notices it."""
     if draft.cluster is None:
         return
@@ -84,7 +95,7 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
             yield Problem((*located.loc, "for"), sentence)
 
 
-def zombie_warnings(draft: Draft) -> Iterator[Problem]:
+def _zombie_warnings(draft: Draft) -> Iterator[Problem]:
     """Yield a warning for each zombie whose session may begin late, with the end of a rebalance of its group.
 
     The coordinator starts the session of each member anew when a rebalance ends, and a rebalance may end as late
@@ -114,15 +125,6 @@ def zombie_warnings(draft: Draft) -> Iterator[Problem]:
                 f"{format_duration(session_ms)} pass between the faults"
             )
             yield Problem((*located[zombie.id], "for"), sentence)
-
-
-def fault_warnings(draft: Draft) -> Iterator[Problem]:
-    """Yield the warnings of each fault kind about its faults in the plan, and warnings about the controller."""
-    for located in draft.faults.readable:
-        yield from prefix_problems(located.fault.surprises(draft), located.loc)
-        for place, role in located.fault.roles().items():
-            if isinstance(parse(role), Controller):
-                yield from prefix_problems(combined_node_warnings(draft, place), located.loc)
 
 
 def _shared_needs(first: type[Fault], second: type[Fault]) -> list[ExclusiveResource]:

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.composition import (
+from aftershock.faults.plan.model import (
     STEPS_MAX,
     AnyElement,
     Choose,

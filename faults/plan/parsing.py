@@ -16,9 +16,20 @@ from pydantic import BaseModel, ValidationError
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import EXTERNAL, KINDS
-from aftershock.faults.plan.composition import STEPS_MAX, AnyElement, Choose, Ranged, Then, Wait, element_model
 from aftershock.faults.plan.expand import Expansion, expand, fault_ids, steps_max
-from aftershock.faults.plan.model import BLOCKS_MAX, Plan, SloEntry, dump
+from aftershock.faults.plan.model import (
+    BLOCKS_MAX,
+    STEPS_MAX,
+    AnyElement,
+    Choose,
+    Plan,
+    Ranged,
+    SloEntry,
+    Then,
+    Wait,
+    dump,
+    element_model,
+)
 from aftershock.faults.sections.cluster import Attach, Cluster
 from aftershock.faults.sections.document import Location, Problem, did_you_mean
 from aftershock.faults.sections.units import RANGES_MAX, corners, parse_range, ranges_in

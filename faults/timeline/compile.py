@@ -1,23 +1,19 @@
 """Compiler of a plan and a seed to a timeline; equal plans and seeds give equal bytes.
 
-If faults depend on random draws, the compiler checks conflicts, sample sizes, ids and length for the given seed.
+If faults depend on random draws, conflicts, sample sizes, ids and length are checked for the given seed.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from aftershock.errors import PlanError
 from aftershock.faults.kinds.client.membership import Join
 from aftershock.faults.kinds.fault import Fault
-from aftershock.faults.plan.check import CheckedPlan
-from aftershock.faults.plan.conflicts import conflicts
+from aftershock.faults.plan.check import CheckedPlan, check_draws
 from aftershock.faults.plan.expand import Expansion, expand, fault_ids, length_ms, random_of
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
-from aftershock.faults.plan.references import OFFSETS_PARTITIONS, duplicate_ids, overlong_faults
-from aftershock.faults.plan.sample_size import slo_problems
-from aftershock.faults.sections.document import Location, Problem, PythonSourceMap, SourceMap, format_problems
+from aftershock.faults.plan.references import OFFSETS_PARTITIONS
+from aftershock.faults.sections.document import Location, PythonSourceMap, SourceMap
 from aftershock.faults.sections.workloads import Consume, Produce, Workload
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
@@ -44,14 +40,7 @@ def compile_plan(
     """
     draft = draft or draft_of(plan)
     expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)
-    problems: list[Problem] = []
-    if not draft.faults.expansion.certain:  # else the plan's check has reported all problems
-        drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
-        problems += [*expansion.problems, *duplicate_ids(drawn), *overlong_faults(drawn)]
-        problems += [*conflicts(drawn), *slo_problems(drawn)]
-    if problems:
-        problems = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
-        raise PlanError(format_problems(problems, source_map or PythonSourceMap()))
+    check_draws(draft, expansion, seed, source_map or PythonSourceMap())
     attach = plan.cluster.attach
     first_rack = attach.rack if attach else next(iter(plan.cluster.racks))
     return Timeline(

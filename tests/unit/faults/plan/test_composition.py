@@ -16,8 +16,7 @@ from aftershock.faults.kinds.process.stop import Pause
 from aftershock.faults.plan.catalogue import plan_schema
 from aftershock.faults.plan.check import check, load_plan
 from aftershock.faults.plan.command_line import parse_inject
-from aftershock.faults.plan.composition import Choice, Choose, Ranged, Repeat, Then, Together, Wait
-from aftershock.faults.plan.model import Plan, dump
+from aftershock.faults.plan.model import Choice, Choose, Plan, Ranged, Repeat, Then, Together, Wait, dump
 from aftershock.faults.sections.cluster import Cluster
 from aftershock.faults.sections.document import dump_yaml as text_of
 from aftershock.faults.sections.document import load

@@ -6,8 +6,8 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
-from aftershock.faults.plan.composition import Repeat, Wait
 from aftershock.faults.plan.expand import steps_max
+from aftershock.faults.plan.model import Repeat, Wait
 from aftershock.faults.sections.document import ENTRIES_MAX, TEXT_MAX, load
 from aftershock.faults.sections.units import corners
 from aftershock.tests.mutated_plans import check_plan, cpu_limit, survey
