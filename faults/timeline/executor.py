@@ -15,8 +15,7 @@ from collections.abc import Callable
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import Injection, InjectionContext
 from aftershock.faults.runtime.record import NOTHING, Clock, Entry, Journal, State, Targets, Witness
-from aftershock.faults.runtime.undo import perform
-from aftershock.faults.runtime.verify_undo import verify_undo
+from aftershock.faults.runtime.undo import perform, verify_undo
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.timeline import Step, Timeline

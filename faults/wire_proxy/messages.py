@@ -1,16 +1,23 @@
-"""Kafka messages, whose headers are read, and which are decoded, encoded and built."""
+"""Kafka messages, whose headers are read, and which are decoded, encoded and built.
+
+A probe is a harmless request about a topic that doesn't exist, which shows the effect of a wire proxy rule. A test on a
+real broker shows that the broker refuses the probe of each API in ``rules.PROBED``, or changes nothing.
+"""
 
 import struct
+from collections.abc import Mapping
 from dataclasses import MISSING
 from datetime import timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import Entity
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.protocol import Entity, RequestPayload
 
-from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.rules import API_KEYS, NUMBER_FIELDS
+from aftershock.errors import ProtocolError, UnsupportedError
+from aftershock.faults.wire_proxy.rules import API_KEYS, NUMBER_FIELDS, TOPIC_FIELDS
 from aftershock.faults.wire_proxy.streams import Piece
 from aftershock.workloads.kafka.wire.codec import PREFIX
 from aftershock.workloads.kafka.wire.decoder import decode
@@ -140,3 +147,52 @@ def struct_of(field: Field) -> type[Entity] | None:
 def number_field(kind: type[Entity]) -> str | None:
     names = {field.name for field in plain_fields(kind)}
     return next((name for name in NUMBER_FIELDS if name in names), None)
+
+
+_LISTS = frozenset({"topics", "topic_data", "groups"})
+_UNUSED_NAME = "aftershock-probe"
+_UNUSED_ID = UUID(int=0xAF7E_0000_0000_4000_8000_0000_0000_0001)
+_VALUES: dict[str, Any] = {
+    "client_software_name": "aftershock",
+    "client_software_version": "1",
+    "allow_auto_topic_creation": False,
+    "key": _UNUSED_NAME,
+    "coordinator_keys": (_UNUSED_NAME,),
+    "acks": -1,
+    "session_epoch": -1,
+    "replica_id": -1,
+}
+
+
+def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPayload:
+    """Build a probe in the highest API version that broker and kio know; raise UnsupportedError without one."""
+    lowest, highest = offered.get(API_KEYS[api], (0, -1))
+    version = min(highest, max(_versions(api)))
+    if version < lowest:
+        raise UnsupportedError(f"the broker offers no version of {api} that a probe can be sent in")
+    kind: type[Entity] = load_request_schema(API_KEYS[api], version)
+    values = dict(_VALUES)
+    for field in plain_fields(kind):
+        if field.name in _LISTS and (struct := struct_of(field)):
+            item: dict[str, Any] = dict.fromkeys((*TOPIC_FIELDS, "group_id"), _UNUSED_NAME)
+            subfields = plain_fields(struct)
+            # Metadata has both a name and an id, and accepts only one value
+            item["topic_id"] = None if any(subfield.name == "name" for subfield in subfields) else _UNUSED_ID
+            for subfield in subfields:
+                if (partition := struct_of(subfield)) and number_field(partition):
+                    item[subfield.name] = (build_entity(partition, {}),)
+            values[field.name] = (build_entity(struct, item),)
+    request: RequestPayload = build_entity(kind, values)
+    return request
+
+
+def names_topics(api: str) -> bool:
+    """Return True if requests of an API name topics in any version that kio knows."""
+    kinds = [load_request_schema(API_KEYS[api], version) for version in _versions(api)]
+    structs = [struct for kind in kinds for field in plain_fields(kind) if (struct := struct_of(field))]
+    return any(field.name in TOPIC_FIELDS for struct in structs for field in plain_fields(struct))
+
+
+def _versions(api: str) -> Mapping[int, object]:
+    versions: Mapping[int, object] = schema_name_map[api_key_map[API_KEYS[api]]]
+    return versions

@@ -63,7 +63,7 @@ _PROBED = """
     OffsetCommit OffsetFetch OffsetForLeaderEpoch Produce SyncGroup TxnOffsetCommit
 """
 PROBED = frozenset(_PROBED.split())
-"""APIs that have a harmless request (``probe.py``)."""
+"""APIs that have a harmless request (``messages.py``)."""
 PROBE = "aftershock-probe:"
 DELAY_MS_MAX = 600_000
 

@@ -24,8 +24,7 @@ import docker
 
 from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError, Log
 from aftershock.faults.runtime.record import Undo
-from aftershock.faults.runtime.undo import perform
-from aftershock.faults.runtime.verify_undo import verify_undo
+from aftershock.faults.runtime.undo import perform, verify_undo
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach

@@ -35,7 +35,7 @@ from aftershock.faults.targets.values import (
     PacketCounts,
     Stream,
 )
-from aftershock.faults.wire_proxy.probe import probe_request
+from aftershock.faults.wire_proxy.messages import probe_request
 from aftershock.faults.wire_proxy.responses import ERROR_FIELDS
 from aftershock.faults.wire_proxy.rules import API_NAMES, probe_id
 from aftershock.harness.cluster import packets

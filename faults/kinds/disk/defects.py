@@ -1,4 +1,4 @@
-"""Faults ``slow_disk`` and ``disk_errors``, by which the disk of a broker answers late or with errors.
+"""Faults ``slow_disk``, ``disk_errors``, ``corrupt_segment`` and ``truncate_segment`` on the disk of one broker.
 
 A file system of ours below the broker's block device (``images/tools/slowfs``) delays reads, writes and fsyncs, or ends
 them with EIO. The page cache hides a slow disk from a broker that does not flush its log; what waits is what Kafka
@@ -7,13 +7,19 @@ flushes: the metadata log, new segments and checkpoints.
 A broker marks a log directory offline at its first error, and halts if it has no other. If the kernel could not write a
 page, it reports that at the next fsync of the file, also after the disk is sound again; therefore the heal flushes all
 files before it starts the broker.
+
+To damage the newest segment of a partition, the broker is killed first, so that its logs count as not cleanly shut
+down. At its next start it reads what it had not flushed (from the recovery point on), cuts the log at the first batch
+with a wrong checksum (CRC-32C), rebuilds the indexes, and fetches the rest from the leader. Damage before the recovery
+point stays unnoticed until somebody reads the records, because a broker trusts what it has flushed; nothing repairs
+that.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
@@ -27,13 +33,20 @@ from aftershock.faults.kinds.fault import (
     Report,
     report_each_second,
 )
-from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
+from aftershock.faults.kinds.kafka.topics import TRUNCATES
+from aftershock.faults.kinds.process.base import (
+    KillInjection,
+    NodeFault,
+    led_partitions,
+    node_duties,
+    wait_until_in_service,
+)
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.units import Duration, Percent
-from aftershock.faults.targets.roles import resolve
-from aftershock.faults.targets.values import BrokerId, DiskCounts, DiskDefects, DiskOperation
+from aftershock.faults.targets.roles import partition_of, resolve
+from aftershock.faults.targets.values import BrokerId, DiskCounts, DiskDefects, DiskOperation, LogDamage
 
 SHARE = 0.8  # of a requested delay that a measurement must show
 
@@ -170,3 +183,88 @@ class DiskErrors(DefectsFault):
         victim, targets, before, undo = await self.target(context, draws)
         defects = DiskDefects(self.operations, error_share=self.share)
         return DiskErrorsInjection(context, targets, victim, defects, before, undo=undo)
+
+
+class DamageInjection(KillInjection):
+    """Kill of a node and damage to a file; ``checksums`` are those of the file before and after."""
+
+    damage: LogDamage
+    checksums: tuple[str, str] | None = None
+
+    async def inject(self) -> None:
+        await super().inject()
+
+        async def change() -> None:
+            self.checksums = await self.context.world.damage_log(self.victim, self.damage)
+
+        await run_to_completion(change())
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report that the file has another checksum; then read the state of the node's container each second."""
+        before, after = self.checksums or ("", "")
+        what = f"files of {self.damage.topic}-{self.damage.partition} on node {self.victim} with another checksum"
+        report(Witness(what, 1, int(before != after), "files", 1, ok=before != after))
+        await super().hold(until_us, report)
+
+
+class SegmentFault(NodeFault):
+    """Base of faults that kill a broker and damage a file of one of its partitions."""
+
+    family = "disk"
+    proof = "The file has another checksum than before. The engine reports the container as exited (read each second)."
+    remedy = "The node is started, and is in the ISR of all its partitions again."
+    exclusive_resources = (ExclusiveResource("process", "brokers"), ExclusiveResource("disk", "brokers"))
+    allowance_ms = 10_000  # a broker is back in service 3-9 s after `docker start`
+    closes_connections = True
+    action: ClassVar[Literal["corrupt", "truncate"]]
+
+    topic: Annotated[str, Field(description="topic of the damaged partition")]
+    partition: Annotated[StrictInt, Field(ge=0)] = 0
+    file: Annotated[
+        Literal["segment", "index"], Field(description="the newest segment's records, or its index of offsets")
+    ] = "segment"
+    bytes: Annotated[StrictInt, Field(ge=1, le=256)] = 16
+
+    def impact(self) -> Impact:
+        return "nodes"
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
+        if plan.cluster and plan.cluster.disks:
+            yield Problem((), "the brokers' logs are in memory, not in files that survive a kill: remove `disks`")
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        world = context.world
+        victim = await resolve(self.broker, world, draws, "broker")
+        state = await partition_of(world, self.topic, self.partition)
+        if victim not in state.replicas:
+            raise FaultError(f"node {victim} has no replica of {self.topic}/{self.partition}; name one of its replicas")
+        led = await led_partitions(victim, world)
+        roles: dict[str, Any] = {"asked": self.broker, **await node_duties(victim, led, world)}
+        injection = DamageInjection(context, victim, roles, led)
+        injection.damage = LogDamage(self.topic, self.partition, self.file, self.action, self.bytes)
+        if state.isr == (victim,):  # no other replica has all acknowledged records
+            roles |= {"permits": TRUNCATES, "exposed": {self.topic: [self.partition]}}
+            injection.targets = Targets(brokers=(victim,), topics=(self.topic,), roles=roles)
+        return injection
+
+
+class CorruptSegment(SegmentFault):
+    """Kill a broker and flip all bits of some bytes near the end of a partition's newest segment or index."""
+
+    band = Band("#637939", "corrupt segment")
+    permanent_effect = "Damage to records that the broker had flushed stays."
+    action = "corrupt"
+
+    drawn = ("{broker: leader of TOPIC/0, topic: TOPIC, file: [segment, index]}",)
+    kind: Literal["corrupt_segment"] = "corrupt_segment"
+
+
+class TruncateSegment(SegmentFault):
+    """Kill a broker and cut some bytes off the end of a partition's newest segment or index."""
+
+    band = Band("#8ca252", "truncate segment")
+    permanent_effect = "Records that the broker had flushed, and that no other replica has, are gone."
+    action = "truncate"
+
+    drawn = ("{broker: leader of TOPIC/0, topic: TOPIC, file: [segment, index]}",)
+    kind: Literal["truncate_segment"] = "truncate_segment"

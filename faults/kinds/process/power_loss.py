@@ -24,7 +24,7 @@ from aftershock.faults.kinds.fault import (
     Report,
     report_each_second,
 )
-from aftershock.faults.kinds.kafka.elect import TRUNCATES
+from aftershock.faults.kinds.kafka.topics import TRUNCATES
 from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
     node_duties,

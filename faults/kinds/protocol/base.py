@@ -228,7 +228,7 @@ class TamperFault(Fault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.topic is not None and self.named_api is not None:
-            from aftershock.faults.wire_proxy.probe import names_topics  # noqa: PLC0415 -- imports kio's messages
+            from aftershock.faults.wire_proxy.messages import names_topics  # noqa: PLC0415 -- imports kio's messages
 
             if not names_topics(self.named_api):
                 yield Problem(("topic",), f"requests of the API {self.named_api} name no topic: remove `topic`")

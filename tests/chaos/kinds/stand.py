@@ -10,7 +10,7 @@ from typing import Any
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.runtime.record import Entry
-from aftershock.faults.runtime.verify_undo import CLOCK_ERROR_MS_MAX
+from aftershock.faults.runtime.undo import CLOCK_ERROR_MS_MAX
 from aftershock.faults.sections.cluster import BlockDevice, Disks
 from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.timeline.executor import execute

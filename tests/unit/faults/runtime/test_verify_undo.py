@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aftershock.faults.runtime.undo import perform
-from aftershock.faults.runtime.verify_undo import remaining_effect
+from aftershock.faults.runtime.undo import perform, remaining_effect
 from aftershock.tests.unit.faults.conftest import FRAME
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import FaultError, PlanError
-from aftershock.faults.kinds.process.gc_pause import GcPause
+from aftershock.faults.kinds.process.stop import GcPause
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.targets.values import BrokerId
 from aftershock.tests.unit.faults.conftest import FRAME
