@@ -179,6 +179,8 @@ class Fault(BaseModel, ABC):
     """Sentences about what no heal of the kind restores; after such a fault, no other test reuses the cluster."""
     exposure_target: ClassVar[TargetKind]
     """Type of target whose traffic is exposed to the fault: for ``links``, the traffic over the affected links."""
+    unavailable: ClassVar[Impact] = "unknown"
+    """What a fault of this kind makes unavailable to clients; ``unknown`` excuses most failures. See ``impact``."""
     drops_traffic: ClassVar[bool] = False
     """True if the fault stops all traffic to its targets; then traffic right before the fault counts as exposed."""
     closes_connections: ClassVar[bool] = False
@@ -214,8 +216,8 @@ class Fault(BaseModel, ABC):
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
 
     def impact(self) -> Impact:
-        """Return what the fault makes unavailable to clients; by default ``unknown``, which excuses most failures."""
-        return "unknown"
+        """Return what the fault makes unavailable to clients, by default ``unavailable``."""
+        return self.unavailable
 
     def delay_ms(self) -> int:
         """Return by how much a round trip is late at most; 0 for a kind without impact ``moments``."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictInt
 
@@ -43,10 +43,8 @@ JOINED_DEADLINE_MS = 60_000
 class MemberFault(ClientFault):
     """Base of faults on members of consumer groups."""
 
+    unavailable: ClassVar[Impact] = "members"
     op: Op | None = "consume"
-
-    def impact(self) -> Impact:
-        return "members"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.op != "consume":
@@ -289,6 +287,7 @@ class Churn(MemberFault):
     """Let drawn members of a consumer group leave, die or return, one after the other."""
 
     band = Band("#a55194", "churn")
+    unavailable = "unknown"  # when which member is away is not declared
     proof = "After each change the member's process is gone, or runs and is listed by the group's coordinator."
     remedy = "All members are started, and the group's coordinator lists them again."
     allowance_ms = 10_000
@@ -303,9 +302,6 @@ class Churn(MemberFault):
     away: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] | None = Field(
         default=None, description="how many members may be away at a time, by default half of them"
     )
-
-    def impact(self) -> Impact:
-        return "unknown"  # when which member is away is not declared
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         count = ceil((self.for_ or self.every) / self.every)

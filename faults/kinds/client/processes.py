@@ -22,7 +22,7 @@ from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.client.base import ClientFault, DownInjection
-from aftershock.faults.kinds.fault import Band, Draws, Impact, Injection, InjectionContext, PlanContext, Report
+from aftershock.faults.kinds.fault import Band, Draws, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.sections.document import Problem
@@ -66,15 +66,13 @@ class KillClient(ClientFault):
     """Kill an arm's clients with SIGKILL, and start the clients at the end."""
 
     band = Band("#8c564b", "kill client")
+    unavailable = "members"
     proof = "The kernel lists no process of the clients (read each second). The clients write no heartbeat."
     remedy = "The clients are started and on schedule. Consumers have their partitions again."
     allowance_ms = 8_000  # Python, librdkafka or a JVM start in 1-4 s on a small machine
 
     drawn = ("{client: CLIENT, op: OP}",)
     kind: Literal["kill_client"] = "kill_client"
-
-    def impact(self) -> Impact:
-        return "members"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         return KillClientInjection(context, await self.target_clients(context, draws))
@@ -102,15 +100,13 @@ class PauseClient(ClientFault):
     """Pause the processes of an arm's clients; the clients' connections stay open."""
 
     band = Band("#c49c94", "pause client")
+    unavailable = "members"
     proof = "The kernel reports the clients' processes as stopped (read each second). The clients write no heartbeat."
     remedy = "The clients are resumed, write heartbeats, and have sent their backlog."
     allowance_ms = 3_000  # the backlog is sent at once
 
     drawn = ("{client: CLIENT, op: OP}",)
     kind: Literal["pause_client"] = "pause_client"
-
-    def impact(self) -> Impact:
-        return "members"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         return PauseClientInjection(context, await self.target_clients(context, draws))
@@ -134,6 +130,7 @@ class Zombie(ClientFault):
     """Pause an arm's consumers until their group has expelled them, and resume the consumers."""
 
     band = Band("#7f7f7f", "zombie")
+    unavailable = "members"
     proof = "The kernel reports the consumers as stopped (read each second). The group coordinator has expelled them."
     remedy = "The consumers are resumed and are members of their group again."
     allowance_ms = 8_000  # it learns that it was expelled with its next heartbeat, and joins again
@@ -141,9 +138,6 @@ class Zombie(ClientFault):
     drawn = ("{client: CLIENT, for: 10s}",)
     kind: Literal["zombie"] = "zombie"
     op: Op | None = "consume"
-
-    def impact(self) -> Impact:
-        return "members"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         targets = await self.target_clients(context, draws)
@@ -193,6 +187,7 @@ class DisconnectClient(ClientFault):
     drops_traffic = False
     exclusive_resources = ()
     band = Band("#e377c2", "disconnect client")
+    unavailable = "connections"
     proof = "The kernel lists none of the clients' earlier connections as established."
     remedy = "Nothing needs to be restored: clients reconnect by themselves."
     for_rule = "refused"
@@ -202,9 +197,6 @@ class DisconnectClient(ClientFault):
 
     drawn = ("{client: CLIENT, op: OP}",)
     kind: Literal["disconnect_client"] = "disconnect_client"
-
-    def impact(self) -> Impact:
-        return "connections"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         targets = await self.target_clients(context, draws)

@@ -211,6 +211,7 @@ class SegmentFault(NodeFault):
     """Base of faults that kill a broker and damage a file of one of its partitions."""
 
     family = "disk"
+    unavailable = "nodes"
     proof = "The file has another checksum than before. The engine reports the container as exited (read each second)."
     remedy = "The node is started, and is in the ISR of all its partitions again."
     exclusive_resources = (ExclusiveResource("process", "brokers"), ExclusiveResource("disk", "brokers"))
@@ -224,9 +225,6 @@ class SegmentFault(NodeFault):
         Literal["segment", "index"], Field(description="the newest segment's records, or its index of offsets")
     ] = "segment"
     bytes: Annotated[StrictInt, Field(ge=1, le=256)] = 16
-
-    def impact(self) -> Impact:
-        return "nodes"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if plan.cluster and plan.cluster.disks:

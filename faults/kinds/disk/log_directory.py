@@ -26,7 +26,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -74,6 +73,7 @@ class LogDirFault(NodeFault):
     """Base of faults on one log directory of a broker."""
 
     family = "disk"
+    unavailable = "nodes"
     exclusive_resources = (ExclusiveResource("disk", "brokers"), ExclusiveResource("process", "brokers"))
     drops_traffic = False
     closes_connections = True  # the broker answers with an error, or halts
@@ -81,9 +81,6 @@ class LogDirFault(NodeFault):
     dir_injection: ClassVar[type[LogDirInjection]]
 
     disk: Annotated[StrictInt, Field(ge=1, le=4, description="position of the log directory in `log.dirs`, from 1")] = 1
-
-    def impact(self) -> Impact:
-        return "nodes"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1

@@ -23,7 +23,6 @@ from aftershock.faults.kinds.fault import (
     ExclusiveResource,
     Fault,
     FieldPath,
-    Impact,
     Injection,
     InjectionContext,
     Report,
@@ -72,6 +71,7 @@ class MoveCoordinator(Fault):
     """Move the coordinator of a consumer group to another broker."""
 
     family = "Kafka"
+    unavailable = "leaders"
     band = Band("#3182bd", "move coordinator")
     proof = "Another broker answers as the group's coordinator."
     remedy = "With `for` the earlier broker coordinates the group again."
@@ -86,9 +86,6 @@ class MoveCoordinator(Fault):
     drawn = ("{group: GROUP}",)
     kind: Literal["move_coordinator"] = "move_coordinator"
     group: GroupName
-
-    def impact(self) -> Impact:
-        return "leaders"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         former = await context.world.coordinator(self.group)  # creates the topic of committed offsets
@@ -182,6 +179,7 @@ class CloseSession(Fault):
     """Close the fetch sessions of a consumer (KIP-227)."""
 
     family = "Kafka"
+    unavailable = "connections"
     band = Band("#7b4173", "close session")
     proof = "Each broker answers that it does not know the closed fetch session."
     remedy = "Nothing needs to be restored: the consumer opens a new fetch session with its next fetch."
@@ -202,9 +200,6 @@ class CloseSession(Fault):
     session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None, description="id of the fetch session to close; needs `broker`"
     )
-
-    def impact(self) -> Impact:
-        return "connections"
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

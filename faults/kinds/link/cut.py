@@ -34,7 +34,6 @@ from aftershock.faults.kinds.fault import (
     ExclusiveResource,
     Fault,
     FieldPath,
-    Impact,
     Injection,
     InjectionContext,
     OnLink,
@@ -172,6 +171,7 @@ class Cut(Fault):
     """Discard all data on some links, at a rack, or between groups of nodes; connections stay open and silent."""
 
     family = "rack and group"
+    unavailable = "links"
     band = Band("#8c564b", "cut")
     proof = "No link that answered before the fault answers a request. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed, which closes every affected connection. Every link answers new connections."
@@ -215,9 +215,6 @@ class Cut(Fault):
         if self.between is not None and (reason := groups_problem(self.between)):
             raise ValueError(reason)
         return self
-
-    def impact(self) -> Impact:
-        return "links"
 
     def roles(self) -> dict[FieldPath, str]:
         return role_at_end(self.link) if self.link else {}

@@ -31,7 +31,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     OnLink,
@@ -66,6 +65,7 @@ class Spikes(BaseModel):
 class DelayFault(Fault):
     """Base of faults that delay traffic over some links, with the parameters of the schedule of delays."""
 
+    unavailable = "moments"
     proof = "Probes through each link are slower by the requested delay. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open."
     exposure_target = "links"
@@ -103,9 +103,6 @@ class DelayFault(Fault):
             draws["spikes"] = sorted(source.sample(inner, min(self.spikes.count, len(inner))))
             delays = [self.spikes.delay if number in draws["spikes"] else ms for number, ms in enumerate(delays)]
         return draws | {"delay_ms": delays}
-
-    def impact(self) -> Impact:
-        return "moments"
 
     def delay_ms(self) -> int:
         """Return the largest delay of the schedule, for both directions."""

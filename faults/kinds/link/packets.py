@@ -19,7 +19,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Impact,
     Injection,
     InjectionContext,
     OnLink,
@@ -96,6 +95,7 @@ class PacketDelayInjection(PacketInjection):
 class PacketFault(LinkFault):
     """Base of faults on the packets of links."""
 
+    unavailable = "moments"
     needs = ("packets",)
     proof = "The kernel lists the rules (read each second). Counters show the share asked for, and that TCP noticed."
     remedy = "The rules are removed from the kernel. Connections stay open."
@@ -107,9 +107,6 @@ class PacketFault(LinkFault):
     @abstractmethod
     def change(self) -> PacketChange:
         """Return what happens to the packets."""
-
-    def impact(self) -> Impact:
-        return "moments"
 
     def delay_ms(self) -> int:
         """Return the largest delay of packets in both directions; of lost packets, a tenth of the longest silence."""

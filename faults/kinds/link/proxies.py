@@ -24,7 +24,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     FieldPath,
-    Impact,
     Injection,
     InjectionContext,
     OnLink,
@@ -98,15 +97,13 @@ class Refuse(ProxyFault):
     """Close the connections over some links at once and refuse new connections."""
 
     band = Band("#e377c2", "refuse")
+    unavailable = "links"
     proof = "Links that answered before refuse connections. Toxiproxy lists the proxies as disabled (read each second)."
     drops_traffic = True
 
     drawn = ("{link: CLIENT_LINK}",)
     on_link = OnLink("closed at once", "refused", "lost", "closed connections, then refusals")
     kind: Literal["refuse"] = "refuse"
-
-    def impact(self) -> Impact:
-        return "links"
 
 
 class FlapInjection(RefuseInjection):

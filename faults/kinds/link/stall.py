@@ -15,7 +15,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Impact,
     Injection,
     InjectionContext,
     OnLink,
@@ -82,6 +81,7 @@ class Stall(LinkFault):
     """Stop all data on some links, and deliver the data after the fault over the same connections."""
 
     band = Band("#7f7f7f", "stall")
+    unavailable = "links"
     proof = "No request is answered over old or new connections. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open, and the delayed data arrives."
     drops_traffic = True
@@ -93,9 +93,6 @@ class Stall(LinkFault):
         "silent; continue after the heal", "accepted, silent", "arrives after the heal", "timeouts, late responses"
     )
     kind: Literal["stall"] = "stall"
-
-    def impact(self) -> Impact:
-        return "links"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await resolve(self.link, context.world, draws)

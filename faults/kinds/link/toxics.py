@@ -36,7 +36,6 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Impact,
     Injection,
     InjectionContext,
     OnLink,
@@ -171,6 +170,7 @@ class Blackhole(ToxicFault):
     """Discard all data that is sent over some links, and close connections without traffic."""
 
     band = Band("#393b79", "blackhole")
+    unavailable = "links"
     proof = (
         "Connections are closed `timeout` after a request, unanswered. Toxiproxy lists the toxics (read each second)."
     )
@@ -187,9 +187,6 @@ class Blackhole(ToxicFault):
     timeout: Annotated[
         Duration, Field(ge=100, le=60_000, description="time from a connection's last data to its close")
     ]
-
-    def impact(self) -> Impact:
-        return "links"
 
     def attributes(self) -> dict[str, int]:
         return {"timeout": self.timeout}
@@ -267,6 +264,7 @@ class SlowClose(ToxicFault):
     """Delay the close of connections over some links."""
 
     band = Band("#7b4173", "slow_close")
+    unavailable = "moments"
     proof = "Closes of the harness's connections arrive late. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed, and the delayed closes are passed on."
     toxic = "slow_close"
@@ -278,9 +276,6 @@ class SlowClose(ToxicFault):
     delay: Annotated[
         Duration, Field(ge=50, le=60_000, description="delay before a close is passed on, in each direction")
     ]
-
-    def impact(self) -> Impact:
-        return "moments"
 
     def delay_ms(self) -> int:
         """Return the delay until both ends know of a close."""

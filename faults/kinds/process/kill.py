@@ -28,7 +28,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     Need,
@@ -98,6 +97,7 @@ class Kill(NodeFault):
     """Kill a node with SIGKILL, and start it at the end; its host stays, is gone, or is silent."""
 
     band = Band("#d62728", "kill")
+    unavailable = "nodes"
     proof = (
         "The engine reports the container as exited (read each second). A host that stays refuses connections at once. "
         "Open connections to a silent host are neither answered nor closed."
@@ -115,9 +115,6 @@ class Kill(NodeFault):
             "`silent`, also open connections get no packet more"
         ),
     ] = "gone"
-
-    def impact(self) -> Impact:
-        return "nodes"
 
     def silence(self) -> Silence | None:
         """Return that a silent host closes no connection, not even when it is back: its new kernel knows none."""
@@ -233,6 +230,7 @@ class LoseRack(Fault):
     """Kill all nodes of a rack with SIGKILL, and start them at the end."""
 
     family = "rack and group"
+    unavailable = "nodes"
     band = Band("#a50f15", "lose rack")
     proof = "No broker of the rack answers. The engine reports each container as exited (read each second)."
     remedy = "The nodes are started, and each node is in the ISR of all its partitions again."
@@ -246,9 +244,6 @@ class LoseRack(Fault):
     drawn = ("{rack: RACK}",)
     kind: Literal["lose_rack"] = "lose_rack"
     rack: Annotated[str, Field(description="the rack whose nodes are killed")]
-
-    def impact(self) -> Impact:
-        return "nodes"
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
         homes = plan.cluster.node_racks if plan.cluster else {}

@@ -17,7 +17,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -79,6 +78,7 @@ class PowerLoss(Fault):
     """Cut the power of a node, a rack, or all nodes at the same moment, so that unflushed data is lost."""
 
     family = "process"
+    unavailable = "nodes"
     band = Band("#7f0000", "power loss")
     proof = "The mount table shows each file system as shut down. The containers are exited (read each second)."
     remedy = "The file systems are mounted again, the nodes are started, and each is in the ISR of all its partitions."
@@ -102,9 +102,6 @@ class PowerLoss(Fault):
         if [self.broker is not None, self.rack is not None, self.everywhere].count(True) != 1:
             raise ValueError("a power loss has one place: give `broker`, `rack` or `everywhere: true`")
         return self
-
-    def impact(self) -> Impact:
-        return "nodes"
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
         racks = plan.cluster.node_racks if plan.cluster and not self.broker else {}

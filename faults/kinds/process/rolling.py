@@ -24,7 +24,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -125,15 +124,13 @@ class RollingInjection(Injection):
 
 class RollingFault(Fault):
     family = "process"
+    unavailable = "one node"
     exposure_target = "brokers"
     drops_traffic = True
     closes_connections = True
     exclusive_resources = (ExclusiveResource("process", "brokers"),)
 
     pause: Annotated[Duration, Field(description="time between the restarts of two nodes")] = 0
-
-    def impact(self) -> Impact:
-        return "one node"
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:
         return frozenset(plan.cluster.broker_racks if plan.cluster else ())

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import READ_BACK_US, Band, Draws, Impact, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import READ_BACK_US, Band, Draws, Injection, InjectionContext, Report
 from aftershock.faults.kinds.probing import probe
 from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
@@ -62,6 +62,7 @@ class Stop(NodeFault):
     """Shut a node down with SIGTERM, and start it at the end."""
 
     band = Band("#bcbd22", "stop")
+    unavailable = "nodes"
     proof = "The node leads no partition after its exit. The engine reports the container as exited (read each second)."
     remedy = "The node is started, and is in the ISR of all its partitions again."
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
@@ -70,9 +71,6 @@ class Stop(NodeFault):
 
     drawn = ("{broker: BROKER}",)
     kind: Literal["stop"] = "stop"
-
-    def impact(self) -> Impact:
-        return "nodes"
 
 
 class RestartInjection(StopInjection):
@@ -100,6 +98,7 @@ class Restart(NodeFault):
     """Shut a node down with SIGTERM and start it again at once."""
 
     band = Band("#17becf", "restart")
+    unavailable = "nodes"
     proof = "The node exited and came back into service. The leader epoch of each partition that it led has grown."
     remedy = "The node is back in service. If the fault is interrupted, the node is started."
     for_rule = "refused"
@@ -109,9 +108,6 @@ class Restart(NodeFault):
 
     drawn = ("{broker: BROKER}",)
     kind: Literal["restart"] = "restart"
-
-    def impact(self) -> Impact:
-        return "nodes"
 
 
 class PauseInjection(NodeInjection):
@@ -139,6 +135,7 @@ class Pause(NodeFault):
     """Freeze a node's processes; connections stay open and no request is answered."""
 
     band = Band("#9467bd", "pause")
+    unavailable = "nodes"
     proof = "The engine reports the container as paused (read each second). The node does not answer a request."
     remedy = "The node is resumed, and is in the ISR of all its partitions again."
     allowance_ms = 4_000  # a resumed broker must first learn that it was fenced
@@ -146,9 +143,6 @@ class Pause(NodeFault):
 
     drawn = ("{broker: BROKER}",)
     kind: Literal["pause"] = "pause"
-
-    def impact(self) -> Impact:
-        return "nodes"
 
 
 RUNNING_MS_MIN = 100  # between two stops
@@ -192,6 +186,7 @@ class GcPause(NodeFault):
     """Stop a node's JVM by garbage collections, again and again."""
 
     band = Band("#756bb1", "GC pauses")
+    unavailable = "nodes"
     proof = "The broker's JVM logs collections that took as long. Its container runs meanwhile."
     remedy = "No further collection is forced, and the node is in the ISR of all its partitions again."
     drops_traffic = False
@@ -215,9 +210,6 @@ class GcPause(NodeFault):
                 "`jitter`; for a node that never runs, use `pause`"
             )
         return self
-
-    def impact(self) -> Impact:
-        return "nodes"
 
     def draw(self, source: Any) -> dict[str, Any]:
         return {**super().draw(source), "seed": source.getrandbits(32)}

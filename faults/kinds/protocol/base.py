@@ -144,6 +144,7 @@ class TamperFault(Fault):
     """Base of faults that consist of a rule of the wire proxy, for requests that match all given parameters."""
 
     family = "protocol"
+    unavailable: ClassVar[Impact] = "requests"
     needs = ("wire_proxy",)
     band: ClassVar[Band]
     exposure_target = "requests"
@@ -179,9 +180,6 @@ class TamperFault(Fault):
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise ValueError(f"the parameters `{first}` and `{second}` exclude each other: remove either")
         return self
-
-    def impact(self) -> Impact:
-        return "requests"
 
     @property
     def named_api(self) -> str | None:

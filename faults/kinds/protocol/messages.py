@@ -44,7 +44,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, WithJsonSchema
 
-from aftershock.faults.kinds.fault import Band, Draws, Impact, InjectionContext, PlanContext
+from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext
 from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, TamperFault, known_to_kafka
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.sections.document import Problem
@@ -280,13 +280,11 @@ class HideError(UnprobedFault, ErrorFault):
     """Hide an error in brokers' responses, so that clients take refused requests for successful ones."""
 
     band = Band("#a63603", "hidden error")
+    unavailable = "unknown"  # a client may wait for records that no broker has
     proof = "The wire proxy counts the responses in which it hid the error (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["hide_error"] = "hide_error"
-
-    def impact(self) -> Impact:
-        return "unknown"  # a client may wait for records that no broker has
 
 
 _NONE = "none"
@@ -302,6 +300,7 @@ class CapVersions(TamperFault):
     """Let brokers offer no API version above the given versions, like an older broker."""
 
     band = Band("#c49c94", "old broker")
+    unavailable = "unknown"  # which versions a client needs is its own affair
     closes_connections = True
     proof = "A probe is offered no API version above `versions`. The wire proxy counts altered responses (each second)."
     remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
@@ -315,9 +314,6 @@ class CapVersions(TamperFault):
             description="highest offered version of each API, like {Fetch: 12}; with `none`, the API is not offered",
         ),
     ]
-
-    def impact(self) -> Impact:
-        return "unknown"  # which versions a client needs is its own affair
 
     @property
     def named_api(self) -> str:
@@ -345,6 +341,7 @@ class FalsifyHints(HintFault):
     """Change hints in brokers' responses to a wrong broker or an unknown fetch session."""
 
     band = Band("#636363", "false hints")
+    unavailable = "unknown"  # a client may follow the hints again and again
     proof = "The wire proxy counts the responses in which it changed a hint (read each second)."
     remedy = "The rule is removed."
 
@@ -356,9 +353,6 @@ class FalsifyHints(HintFault):
     drawn_with = "{kind: reassign, topic: TOPIC, rotate: 1}"
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
-
-    def impact(self) -> Impact:
-        return "unknown"  # a client may follow the hints again and again
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Draw the fault's random choices, including a fetch session id that no broker is likely to use."""
