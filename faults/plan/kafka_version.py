@@ -4,7 +4,7 @@ Kafka 3.7 to 3.9 have the group protocol ``consumer`` (KIP-848) only as a previe
 features but ``metadata.version`` and, since 3.9, ``kraft.version`` (KIP-853).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.sections.broker_settings import lacking_settings
@@ -36,7 +36,20 @@ def version_problems(draft: Draft, kafka: str | None = None) -> Iterator[Problem
     elif (major, minor) < _NEW_GROUPS_SINCE:
         features = ("metadata.version", *(("kraft.version",) if (major, minor) >= _KRAFT_VERSION_SINCE else ()))
         yield from _own_classes(cluster, "built for Kafka 4", _UPGRADE)
-        yield from _lacking_settings(draft, cluster, features, f"Kafka {version}")
+        for name in cluster.features or {}:
+            if name not in features:
+                sentence = (
+                    f"Kafka {version} has no feature `{name}`, only {' and '.join(features)}: remove it, {_UPGRADE}"
+                )
+                yield Problem(("cluster", "features", name), sentence, on_key=True)
+        for loc, name, _ in _node_settings(cluster):
+            if name in lacking_settings()["node"]:
+                sentence = f"Kafka {version} has no node setting `{name}`: remove it, {_UPGRADE}"
+                yield Problem(loc, sentence, on_key=True)
+        for index, topic in draft.topics.items():
+            for name in topic.config.keys() & lacking_settings()["topic"]:
+                sentence = f"Kafka {version} has no topic setting `{name}`: remove it, {_UPGRADE}"
+                yield Problem(("topics", index, "config", name), sentence, on_key=True)
         yield from _lacking_groups(draft, f"Kafka {version}")
 
 
@@ -54,21 +67,6 @@ def _own_classes(cluster: Cluster, why: str, remedy: str) -> Iterator[Problem]:
     for loc, name, value in _node_settings(cluster):
         if value.startswith("aftershock."):
             yield Problem(loc, f"the class `{value}` is {why}: remove `{name}`, {remedy}")
-
-
-def _lacking_settings(draft: Draft, cluster: Cluster, features: Sequence[str], kafka: str) -> Iterator[Problem]:
-    for name in cluster.features or {}:
-        if name not in features:
-            sentence = f"{kafka} has no feature `{name}`, only {' and '.join(features)}: remove it, {_UPGRADE}"
-            yield Problem(("cluster", "features", name), sentence, on_key=True)
-    for loc, name, _ in _node_settings(cluster):
-        if name in lacking_settings()["node"]:
-            yield Problem(loc, f"{kafka} has no node setting `{name}`: remove it, {_UPGRADE}", on_key=True)
-    for index, topic in draft.topics.items():
-        for name in topic.config:
-            if name in lacking_settings()["topic"]:
-                sentence = f"{kafka} has no topic setting `{name}`: remove it, {_UPGRADE}"
-                yield Problem(("topics", index, "config", name), sentence, on_key=True)
 
 
 def _lacking_groups(draft: Draft, kafka: str) -> Iterator[Problem]:

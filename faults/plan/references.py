@@ -17,7 +17,7 @@ from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.sections.broker_settings import Owner, setting_refusal
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.sections.units import DAY_MS
-from aftershock.faults.sections.workloads import Commit, Consume, Produce, Workload
+from aftershock.faults.sections.workloads import Commit, Consume, Workload
 from aftershock.faults.targets import clients, links, roles
 
 _LIBRDKAFKA = """
@@ -179,14 +179,12 @@ def duplicate_ids(draft: Draft) -> Iterator[Problem]:
     for fault_id, locs in locs_by_id.items():
         in_order = sorted(locs, key=order.__getitem__)
         for number, later in enumerate(in_order):
-            if not all(_are_alternatives(earlier, later) for earlier in in_order[:number]):
-                yield Problem((*later, "id"), f"the fault id `{fault_id}` is defined twice: rename one of the two")
-
-
-def _are_alternatives(earlier: Location, later: Location) -> bool:
-    """Return True if the locations of two faults part at alternatives of one ``choose``."""
-    fork = next(place for place, steps in enumerate(zip(earlier, later, strict=False)) if steps[0] != steps[1])
-    return earlier[fork - 1] == "choose"
+            for earlier in in_order[:number]:
+                # faults whose locations part at alternatives of one `choose` are never both drawn
+                fork = next(place for place, steps in enumerate(zip(earlier, later, strict=False)) if len({*steps}) > 1)
+                if earlier[fork - 1] != "choose":
+                    yield Problem((*later, "id"), f"the fault id `{fault_id}` is defined twice: rename one of the two")
+                    break
 
 
 def overlong_faults(draft: Draft) -> Iterator[Problem]:
@@ -204,14 +202,15 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
         for op, traffic in (("produce", workload.produce), ("consume", workload.consume), ("commit", workload.commit)):
             if traffic is None:
                 continue
-            yield from _topics_of(draft, traffic, (*loc, op))
+            if traffic.topic is not None:
+                yield from _declared(draft, traffic.topic, (*loc, op, "topic"))
+            for number, name in enumerate(() if isinstance(traffic, Commit) else traffic.topics):
+                yield from _declared(draft, name, (*loc, op, "topics", number))
             yield from _rack(draft, traffic.rack, (*loc, op, "rack"))
             if getattr(traffic, "rate", None) == 0:
                 yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
         if workload.consume:
-            for number, rack in enumerate(workload.consume.racks):
-                yield from _rack(draft, rack, (*loc, "consume", "racks", number))
-            yield from _group(workload, workload.consume, loc)
+            yield from _consume(draft, workload, workload.consume, loc)
         for name, arm in workload.arms.items():
             yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
             for setting in arm.settings:
@@ -235,18 +234,6 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
                 yield Problem((*loc, "commit", "by_coordinator"), sentence)
     for (_, owner), (index, workload) in _shared_groups(draft):
         yield from _shared_group(draft, owner, workload, ("workloads", index, "consume"))
-
-
-def _topics_of(draft: Draft, section: Produce | Consume | Commit, loc: Location) -> Iterator[Problem]:
-    """Yield the topics of a section that are not the plan's, and a pattern that matches none of the plan's."""
-    if section.topic is not None:
-        yield from _declared(draft, section.topic, (*loc, "topic"))
-    for number, name in enumerate(() if isinstance(section, Commit) else section.topics):
-        yield from _declared(draft, name, (*loc, "topics", number))
-    declared = {entry.name for entry in draft.topics.values()} | draft.unreadable_topics
-    if isinstance(section, Consume) and section.pattern is not None and not section.topic_names(declared):
-        sentence = f"the pattern `{section.pattern}` matches none of the plan's topics ({', '.join(sorted(declared))})"
-        yield Problem((*loc, "pattern"), f"{sentence}: correct it, or add a topic that it matches")
 
 
 def _shared_groups(draft: Draft) -> Iterator[tuple[tuple[int, Workload], tuple[int, Workload]]]:
@@ -285,8 +272,14 @@ def _topics(draft: Draft, workload: Workload) -> set[str]:
     return {*workload.consume.topic_names(declared)} if workload.consume else set()
 
 
-def _group(workload: Workload, consume: Consume, loc: Location) -> Iterator[Problem]:
-    """Yield the contradictions between the group of a workload and the clients of its arms."""
+def _consume(draft: Draft, workload: Workload, consume: Consume, loc: Location) -> Iterator[Problem]:
+    """Yield the problems of a section ``consume``, among them those of its group with the clients of the arms."""
+    declared = {entry.name for entry in draft.topics.values()} | draft.unreadable_topics
+    if consume.pattern is not None and not consume.topic_names(declared):
+        sentence = f"the pattern `{consume.pattern}` matches none of the plan's topics ({', '.join(sorted(declared))})"
+        yield Problem((*loc, "consume", "pattern"), f"{sentence}: correct it, or add a topic that it matches")
+    for number, rack in enumerate(consume.racks):
+        yield from _rack(draft, rack, (*loc, "consume", "racks", number))
     own_names = {
         "protocol": "group.protocol",
         "assignor": "partition.assignment.strategy",

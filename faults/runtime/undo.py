@@ -77,9 +77,19 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
         case "restore_limits":
             await world.limit(BrokerId(args["broker"]), Limits(args["cpus"], args["memory_bytes"]))
         case "reopen_log_dir":
-            await _reopen_log_dir(BrokerId(args["broker"]), args["log_dir"], world)
+            broker, log_dir = BrokerId(args["broker"]), args["log_dir"]
+            await world.empty(broker, log_dir)
+            await world.unseal(broker, log_dir)
+            # a broker that marked the directory offline uses it again after a restart
+            if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
+                await world.stop(broker)
+            await world.start(broker)
         case "restore_disk":
-            await _restore_disk(BrokerId(args["broker"]), world)
+            broker = BrokerId(args["broker"])
+            await world.set_disk_defects(broker, DiskDefects())
+            if await world.state(broker) == "exited":  # it starts once the kernel has reported all earlier write errors
+                await world.settle_disk(broker)
+            await world.start(broker)
         case "restore_power":
             await world.restore_power([BrokerId(node) for node in args["brokers"]])
         case "restore_clock":
@@ -107,23 +117,6 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             return
         case _:
             raise FaultError(f"the undo `{undo.verb}` is unknown; heal with the version that wrote the journal")
-
-
-async def _reopen_log_dir(broker: BrokerId, log_dir: str, world: World) -> None:
-    await world.empty(broker, log_dir)
-    await world.unseal(broker, log_dir)
-    # a broker that marked the directory offline uses it again after a restart
-    if await world.state(broker) == "running" and log_dir in await world.offline_log_dirs(broker):
-        await world.stop(broker)
-    await world.start(broker)
-
-
-async def _restore_disk(broker: BrokerId, world: World) -> None:
-    """Make a disk sound; if the node has halted, start it once the kernel has reported all earlier write errors."""
-    await world.set_disk_defects(broker, DiskDefects())
-    if await world.state(broker) == "exited":
-        await world.settle_disk(broker)
-    await world.start(broker)
 
 
 async def _await_all(heals: Iterable[Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ Arm names are checked when the plan is read; workers are looked up when the faul
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
@@ -113,12 +113,9 @@ def planned_workers(selector: Selector, workloads: Iterable[HasArms]) -> set[str
         for arm in workload.arms:
             for op, count in counts.items():
                 if count and selector.matches(workload.name, arm, op):
-                    result |= {*_numbered(worker_names(workload.name, arm, op, count), selector.number)}
+                    names, number = worker_names(workload.name, arm, op, count), selector.number
+                    result |= {*(names if number is None else names[number - 1 : number])}
     return result
-
-
-def _numbered(workers: Sequence[str], number: int | None) -> Sequence[str]:
-    return workers if number is None else workers[number - 1 : number]
 
 
 async def select_clients(text: str, world: World, draws: Mapping[str, object] = {}) -> list[ClientProcess]:

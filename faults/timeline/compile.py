@@ -1,6 +1,12 @@
 """Compiler of a plan and a seed to a timeline; equal plans and seeds give equal bytes.
 
-If faults depend on random draws, conflicts, sample sizes, ids and length are checked for the given seed.
+From the plan's file to the timeline there are five steps, and no step calls back an earlier one:
+
+1. ``sections/document.py`` reads the file as plain data, with the position of each value.
+2. ``plan/parsing.py`` validates each part of the data by the models in ``plan/model.py`` and ``sections``.
+3. ``plan/check.py`` applies the rules about several parts, and yields a ``CheckedPlan``.
+4. ``plan/expand.py`` makes the draws of the seed, then gives each fault its time.
+5. This file checks what only the draws decide, fills in defaults, and writes faults as steps of ``timeline.py``.
 """
 
 from collections.abc import Iterator, Sequence
