@@ -41,7 +41,6 @@ from aftershock.harness.cli.options import (
     SparkOption,
     StrictOption,
 )
-from aftershock.harness.run.progress import Progress
 from aftershock.redaction import redact
 from aftershock.results.model.check import Verdict
 from aftershock.results.model.text import visible
@@ -99,6 +98,7 @@ def run(
     """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
     from aftershock.faults.plans import find
     from aftershock.harness.run.job import Permissions, prepare
+    from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import perform
     from aftershock.results.report.trace import export_run
 
@@ -141,6 +141,7 @@ def verdict(
     strict: StrictOption = False,
 ) -> int:
     """Judge a run again from its evidence alone, in a run directory or at a URI."""
+    from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.runs import find_run
     from aftershock.results.judge import judge, judge_at
 
@@ -189,6 +190,7 @@ def images(
     from aftershock.harness.cluster.image_contract import check_image
     from aftershock.harness.lifecycle.launch import images_for
     from aftershock.harness.run.job import prepare
+    from aftershock.harness.run.progress import Progress
     from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log
@@ -247,6 +249,8 @@ def doctor(
 
     timeline = compile_checked(load_plan(find(plan), tuple(changes or ())), 0) if plan else None
     if calibrate:
+        from aftershock.harness.run.progress import Progress
+
         calibration.store_limits(calibration.calibrate(Progress().log))
     limits, docker_root = calibration.read_limits(), None
     findings: list[tuple[str, bool, str]] = []  # name, present, detail or advice
