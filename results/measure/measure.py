@@ -102,7 +102,7 @@ def measure(
 
         # jobs that need only recorded rows run at the same time as the gate
         delivered = stored(deliveries(read, small))
-        lanes = pool.submit(lambda: None if exhaustive else in_doubt(read, small, delivered).collect())
+        lanes = None if exhaustive else pool.submit(lambda: in_doubt(read, small, delivered).collect())
         early = {
             "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
             "crossed": pool.submit(_rows, proxy_bytes),
@@ -110,9 +110,8 @@ def measure(
         early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered)))
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
-        prints = lanes.result()
-        doubted = None if prints is None else [row["print"] for row in prints]
-        early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, doubted)))
+        screened = None if lanes is None else [row.asDict() for row in lanes.result()]
+        early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, screened)))
         sent = pool.submit(measure_load, read, small, gate.sent)
         recorded = stored(samples_of(read, small, gate.blocks, gate.ledger))
         samples = stored(without(recorded, small)) if left_out else recorded

@@ -18,12 +18,13 @@ one second after the delivery, or with the next delivery if that comes later; wi
 is said. Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record
 that an earlier attempt wrote.
 
-The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
-selected sequences are examined row by row. Acknowledgements need no sorting, because all acknowledged offsets of a
-leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
+The function ``in_doubt`` first reads far less data to select sequences that may contain a broken row, and counts the
+rows of the others; only the selected sequences are examined row by row. Acknowledgements need no sorting, because all
+acknowledged offsets of a leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -42,27 +43,65 @@ from aftershock.results.tables.dims import Dims
 
 LANE = ("client", "topic", "partition", "lane", "member")
 PRINTS = "print bigint"
+SIDES = ("log", "read", "acks")
 
 
-def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """Return hashes (``PRINTS``) of the sequences that may have a broken row, including all with ``corrupt`` rows."""
+def in_doubt(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
+    """Return, by ``run side client``, the hashes of the sequences that may have a broken row, as the array ``doubted``.
+
+    The columns ``n epochs marks`` count the rows of all other sequences. Sequences of clients that the plans lack have
+    no name here and are all doubted.
+    """
+    rows = _rows(read, dims, delivered)
     acks = F.col("side") == "acks"
     # lanes in which a value, epoch or high watermark falls, or a value lies beyond the high watermark of its response
-    own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
-    marks = ("epoch", "high_watermark", "broker_id", "own")
-    numbers = rows.where(~acks).select("print", "at", "value", *marks, corrupt.alias("corrupt"))
+    value, mark = F.col("value"), F.col("mark")
+    numbers = rows.where(~acks).select(
+        *("owner", "print", "at", "value", "epoch", "broker_id"),
+        F.when(F.col("own"), F.col("high_watermark")).alias("mark"),
+        _corrupt().alias("corrupt"),
+    )
     order = Window.partitionBy("print").orderBy("at", "value")
-    before = {name: F.lag(name).over(order) for name in ("value", "epoch", "high_watermark", "broker_id")}
+    before = {name: F.lag(name).over(order) for name in ("value", "epoch", "mark", "broker_id")}
     paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})
-    lower = own & (F.col("broker_id") == F.col("broker_id_before")) & (mark < F.col("high_watermark_before"))
-    back = (value <= F.col("value_before")) | (F.col("epoch") < F.col("epoch_before")) | lower | F.col("corrupt")
-    of_lanes = paired.where(back | (own & (value >= mark))).select("print").distinct()
+    lower = (F.col("broker_id") == F.col("broker_id_before")) & (mark < F.col("mark_before"))
+    back = (value <= F.col("value_before")) | (F.col("epoch") < F.col("epoch_before")) | lower
+    suspect = back | F.col("corrupt") | (value >= mark)
+    of_lanes = paired.groupBy("print").agg(
+        F.max("owner").alias("owner"),
+        F.max(F.coalesce(suspect, F.lit(False))).alias("suspect"),
+        *(F.count("*").alias("n"), F.count("epoch").alias("epochs"), F.count("mark").alias("marks")),
+    )
     # acknowledgements with an offset that is not above all offsets of the previous leader epoch
-    epochs = rows.where(acks).groupBy("print", "epoch")
-    ranges = epochs.agg(F.min("value").alias("first"), F.max("value").alias("last"))
+    ranges = (
+        rows.where(acks)
+        .groupBy("owner", "print", "epoch")
+        .agg(F.min("value").alias("first"), F.max("value").alias("last"), F.count("*").alias("n"))
+    )
     last_before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
-    mixed = ranges.withColumn("before", last_before).where("first <= before").select("print").distinct()
-    return of_lanes.unionByName(mixed)
+    mixed = F.coalesce(F.col("first") <= F.col("before"), F.lit(False))
+    of_acks = (
+        ranges.withColumn("before", last_before)
+        .groupBy("print")
+        .agg(
+            F.max("owner").alias("owner"),
+            F.max(mixed).alias("suspect"),
+            *(F.sum("n").alias("n"), F.sum("n").alias("epochs"), F.lit(0).cast("bigint").alias("marks")),
+        )
+    )
+    clients = {
+        (run, side, client)
+        for run, scene in enumerate(dims.scenes)
+        for client in {*(client.key for client in scene.evidence.clients), *scene.evidence.producers.values()}
+        for side in SIDES
+    }
+    names = dims.table(sorted(clients), "run int, side string, client string")
+    named = of_lanes.unionByName(of_acks).join(beside(names.withColumn("owner", _owner())), "owner", "left")
+    doubted = F.col("suspect") | F.col("client").isNull()
+    return named.groupBy("run", "side", "client").agg(
+        F.collect_list(F.when(doubted, F.col("print"))).alias("doubted"),
+        *[F.sum(F.when(~doubted, F.col(name))).alias(name) for name in ("n", "epochs", "marks")],
+    )
 
 
 _SEQUENCE = ("run", "side", *LANE)
@@ -71,23 +110,26 @@ VALUE_CORRUPT = "VALUE_CORRUPT"
 SECOND_US = 1_000_000
 
 
-def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: Sequence[int] | None) -> DataFrame:
+def sequences(
+    read: Tables, dims: Dims, delivered: DataFrame, screened: Sequence[Mapping[str, Any]] | None
+) -> DataFrame:
     """Return findings about the order of rows; for the rules ``collision`` and ``skipped`` only the number examined.
 
-    ``doubted`` holds hashes of the sequences to examine row by row, None to examine all sequences.
+    ``screened`` holds the rows of ``in_doubt``, None to examine all sequences row by row.
     """
-    rows = _rows(read, dims, delivered)
-    if doubted is None:
-        return explode_facts(_exactly(rows, read, delivered), [*_facts(), *_breaches()])
-    suspects = beside(dims.table([(sequence,) for sequence in doubted], PRINTS))
+    examined = [*_facts(), *_breaches()]
+    if screened is None:
+        return explode_facts(_exactly(_rows(read, dims, delivered), read, delivered), examined)
     # no row of an intact sequence is broken: one row per client
-    intact = rows.join(suspects, "print", "left_anti") if doubted else rows
-    counts = intact.groupBy("run", "side", "client").agg(*_counts())
+    names = ("run", "side", "client", "n", "epochs", "marks")
+    intact = [[row[name] for name in names] for row in screened if row["n"]]
+    counts = dims.table(intact, "run int, side string, client string, n bigint, epochs bigint, marks bigint")
     found = explode_facts(counts.withColumns({"rule": F.lit(_ALL), "record": no_record()}), _facts())
+    doubted = [(sequence,) for row in screened for sequence in row["doubted"]]
     if not doubted:
         return found
-    exact = _exactly(rows.join(suspects, "print", "left_semi"), read, delivered)
-    return found.unionByName(explode_facts(exact, [*_facts(), *_breaches()]))
+    suspects = _rows(read, dims, delivered).join(beside(dims.table(doubted, PRINTS)), "print", "left_semi")
+    return found.unionByName(explode_facts(_exactly(suspects, read, delivered), examined))
 
 
 def _exactly(rows: DataFrame, read: Tables, delivered: DataFrame) -> DataFrame:
@@ -98,12 +140,11 @@ def _exactly(rows: DataFrame, read: Tables, delivered: DataFrame) -> DataFrame:
     return _examined(_flagged(_with_attempts(rows, read)).join(beside(newest), [*by_partition], "left"))
 
 
-def in_doubt(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    return suspect_sequences(_rows(read, dims, delivered), _corrupt())
-
-
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    """Return rows of the log, of deliveries and of acknowledgements, with a 64-bit hash ``print`` of their sequence."""
+    """Return rows of the log, of deliveries and of acknowledgements, with the 64-bit hash ``print`` of their sequence.
+
+    Another hash, ``owner``, stands for ``run side client``.
+    """
     # the log: the value is the seq, ``at`` the offset
     producers = dims.producers.select("run", "producer_id", "client")
     lane = F.col("producer_id").cast("bigint").alias("lane")
@@ -127,7 +168,12 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
         *(F.col("done_us").alias("from_us"), F.col("done_us").alias("until_us")),
     )
     rows = logged.unionByName(reads, allowMissingColumns=True).unionByName(acks, allowMissingColumns=True)
-    return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
+    owned = rows.withColumn("owner", _owner())
+    return owned.withColumn("print", F.xxhash64("owner", "topic", "partition", "lane", "member"))
+
+
+def _owner() -> Column:
+    return F.xxhash64("run", "side", "client")
 
 
 def _flagged(rows: DataFrame) -> DataFrame:

@@ -138,6 +138,6 @@ def test_nothing_is_collected_while_a_transform_is_built(
         findings_of_records(read, known, delivered, blocks, book),
         findings_of_groups(read, known, delivered),
         in_doubt(read, known, delivered),
-        sequences(read, known, delivered, [1]),
+        sequences(read, known, delivered, [{"doubted": [1], "n": None}]),
     ]
     assert all(frame is None or frame.columns for frame in built)

@@ -87,7 +87,7 @@ def test_exhaustive_judging_gives_the_same_checks(spark: "SparkSession", verdict
         evidence = [read(home, columns()) for home in some]
         rows, known = tables(spark, evidence), dims(spark, evidence)
         doubted = in_doubt(rows, known, deliveries(rows, known)).collect()
-        assert bool(doubted) == spoiled
+        assert any(row["doubted"] for row in doubted) == spoiled
     result = judged_together(spark, homes, exhaustive=True)
     for one in SEQUENCES:
         gated, looked = ([check for check in told[one.name] if check.id in IN_SEQUENCE] for told in (verdicts, result))
