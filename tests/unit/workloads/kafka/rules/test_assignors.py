@@ -111,9 +111,9 @@ def test_a_partition_goes_back_to_its_owner_of_an_earlier_generation() -> None:
     members = {
         "c0": Subscription((T0,), tuple(place(T0, 0, 1, 2, 3)), 2),
         "c1": Subscription((T0, T1)),
-        "c2": Subscription((T0,), tuple(place(T0, 1)), 1),
+        "c2": Subscription((T0,), tuple(place(T0, 0)), 1),
     }
-    assert {"c0": place(T0, 2, 3), "c1": place(T0, 0), "c2": place(T0, 1)} == assign_sticky({T0: 4}, members)
+    assert {"c0": place(T0, 2, 3), "c1": place(T0, 1), "c2": place(T0, 0)} == assign_sticky({T0: 4}, members)
 
 
 def test_the_later_generation_owns_a_partition() -> None:
