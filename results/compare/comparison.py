@@ -1,226 +1,24 @@
-"""Statistics that compare two clients by blocks of the plan as improved, regressed, equivalent or inconclusive.
+"""Comparison of two clients by blocks of the plan as improved, regressed, equivalent or inconclusive.
 
-The input of a test is one number per block of the plan (a quantile, a gap, a time to recover); lower is better. Tests
-count blocks, never records, because the records of one stall are one event, and tests that count records raise false
-alarms in a third of all comparisons of a client with itself. Tests use the logarithm of the ratio of the two clients'
-numbers.
-
-Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test,
-unpaired groups of blocks with Welch's. Neither takes neighbouring blocks for independent: errors and degrees of freedom
-are those of blocks with the autocorrelation that the values do not exclude (see ``autocorrelation``). The exact
-sign-flip test, which is shown beside and decides nothing, assumes independent blocks with symmetric differences.
-
-A block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and
-only the signs of the differences are tested. Equal signs of neighbours say little, and signs alone tell nothing of
-their dependence, so the largest autocorrelation is assumed: 11 equal signs decide, 10 do not. A pair of blocks with
-equal values counts as evidence against both directions.
+The input is one number per block of the plan (a quantile, a gap, a time to recover); lower is better. Tests
+(``statistics.py``) count blocks, never records, because the records of one stall are one event, and tests that count
+records raise false alarms in a third of all comparisons of a client with itself.
 
 The verdict *equivalent* is decided by two one-sided tests (TOST) within a margin; then a small difference does not
 matter, even if it is significant. Fewer than six pairs are inconclusive, because the smallest p-value of a sign test
 with five pairs is 1 in 16. Holm's correction of p-values counts all metrics of a pair of arms, including metrics that
 could not be tested.
-
-Only ``scipy.special`` is imported, because the import of ``scipy.stats`` takes a second.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
-import numpy as np
-from scipy.special import stdtr, stdtrit
-
-from aftershock.results.compare.autocorrelation import (
-    ASSUMED_MAX,
-    INDEPENDENT,
-    Dependence,
-    Floats,
-    dependence,
-    effective,
-    same_sign,
-)
 from aftershock.results.compare.blocks import Blocks, Measure, of_slices
+from aftershock.results.compare.statistics import ASSUMED_MAX, Tested, geometric_mean, holm, paired, welch
 from aftershock.results.model.check import Status, holds
 from aftershock.results.model.facts import MAX, Cut, Facts
-
-EXACT_BLOCKS_MAX = 12
-FLIPS = 100_000
-_ROUNDING = 1e-12
-
-Values: TypeAlias = Sequence[float | None]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Ratio of two clients' values (a geometric mean) and its confidence interval."""
-
-    ratio: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Tested:
-    """P-values of a comparison of two clients, for a difference (``p``, ``p_flip``) and for equivalence.
-
-    ``flips`` is the number of sign assignments from which ``p_flip`` was computed. Without an ``interval`` no ratio
-    could be estimated, and ``p`` is the p-value of a sign test. ``direction`` is -1 if the first client's values are
-    lower. ``p_independent`` is ``p`` if blocks were independent.
-    """
-
-    p: float
-    direction: int
-    interval: Interval | None = None
-    p_equivalent: float | None = None
-    p_flip: float | None = None
-    flips: int | None = None
-    p_independent: float | None = None
-    dependence: Dependence | None = None
-
-
-def paired(
-    ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0, independent: bool = False
-) -> Tested:
-    """Test two or more pairs of values, each pair from one block of the plan and at one index of both sequences.
-
-    Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1. The pairs are in order of time;
-    with ``independent`` their autocorrelation is not taken into account.
-    """
-    logs = list(zip(map(_log, ours), map(_log, theirs), strict=True))
-    ratios = [our_log - their_log for our_log, their_log in logs if our_log is not None and their_log is not None]
-    if len(ratios) < len(logs):
-        signs = []  # -1 if ours is lower; 0 if both are equal or slower than any
-        for pair in zip(ours, theirs, strict=True):
-            left, right = (math.inf if value is None else value for value in pair)
-            signs.append((left > right) - (left < right))
-        p_independent = sign_test(signs)
-        p = p_independent if independent else sign_test(signs, same_sign(ASSUMED_MAX))
-        return Tested(p, _direction(sum(signs)), p_independent=p_independent)
-    differences = np.array(ratios)
-    found = INDEPENDENT if independent else dependence([differences])
-    count = len(ratios)
-    sample = _Sample(float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(count), count - 1)
-    inflation, freedom = effective(count, found.assumed)
-    cautious = _Sample(sample.mean, sample.error * math.sqrt(inflation), freedom)
-    p_flip, flips = sign_flip(ratios, seed)
-    tested = _t_test(cautious, margin, confidence)
-    return replace(tested, p_flip=p_flip, flips=flips, p_independent=sample.p, dependence=found)
-
-
-def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95) -> Tested | None:
-    """Test two unpaired groups of at least two blocks each with Welch's t-test.
-
-    Returns None if a block's value has no logarithm, because then no test applies.
-    """
-    logs = [[_log(value) for value in group] for group in (ours, theirs)]
-    if any(log is None for group in logs for log in group):
-        return None
-    left, right = (np.array(group, dtype=float) for group in logs)
-    found = dependence([left, right])
-    sample, cautious = (_difference_of_means(left, right, r) for r in (0.0, found.assumed))
-    return replace(_t_test(cautious, margin, confidence), p_independent=sample.p, dependence=found)
-
-
-def _difference_of_means(left: Floats, right: Floats, r: float) -> "_Sample":
-    """Return the difference of two groups' means, with Welch's error and degrees of freedom at autocorrelation r."""
-    known = [effective(len(group), r) for group in (left, right)]
-    parts = [float(g.var(ddof=1)) / len(g) * of.inflation for g, of in zip((left, right), known, strict=True)]
-    spread = sum(part**2 / of.freedom for part, of in zip(parts, known, strict=True))
-    freedom = sum(parts) ** 2 / spread if spread else float(len(left) + len(right) - 2)
-    return _Sample(float(left.mean() - right.mean()), math.sqrt(sum(parts)), freedom)
-
-
-def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
-    """Return the two-sided p-value of the sign-flip test of the mean, and the number of sign assignments tried.
-
-    With up to 12 differences all ``2^n`` sign assignments are tried, with more 100 000 assignments drawn with ``seed``.
-    """
-    values = np.asarray(differences)
-    bound = abs(values.sum()) - _ROUNDING * np.abs(values).sum()
-    if len(values) <= EXACT_BLOCKS_MAX:
-        flips = 1 << len(values)
-        signs = 1.0 - 2.0 * ((np.arange(flips)[:, None] >> np.arange(len(values))) & 1)
-        return float((np.abs(signs @ values) >= bound).mean()), flips
-    drawn = np.random.default_rng(seed).integers(0, 2, (FLIPS, len(values)), dtype=np.int8)
-    as_far = int((np.abs((1.0 - 2.0 * drawn) @ values) >= bound).sum())
-    return (as_far + 1) / (FLIPS + 1), FLIPS  # the observed assignment is one of them
-
-
-def seed_of(text: str) -> int:
-    """Return a seed for random signs and samples that depends only on the text."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
-
-
-def sign_test(signs: Sequence[int], same: float = 0.5) -> float:
-    """Return the two-sided p-value of the sign test; a difference of 0 counts as a pair, but for neither direction.
-
-    ``same`` is the probability that neighbours have the same sign: 0.5 of independent pairs, more of a Markov chain.
-    """
-    count = len(signs)
-    most = max(sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs))
-    # probabilities by number of positive signs, with the last sign positive or negative
-    up, down = np.zeros(count + 1), np.zeros(count + 1)
-    up[1] = down[0] = 0.5
-    for _ in range(count - 1):
-        up, down = np.roll(same * up + (1 - same) * down, 1), same * down + (1 - same) * up
-    return min(1.0, 2 * float((up + down)[most:].sum()))
-
-
-def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Return p-values with Holm's correction; a metric without a test (None) counts in the number of tests."""
-    order = sorted((p, index) for index, p in enumerate(ps) if p is not None)
-    adjusted: list[float | None] = [None] * len(ps)
-    least = 0.0
-    for rank, (p, index) in enumerate(order):
-        least = adjusted[index] = min(1.0, max(least, p * (len(ps) - rank)))
-    return adjusted
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of positive values; a single value is returned unchanged, without rounding errors."""
-    return values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-class _Sample(NamedTuple):
-    """Mean of a sample of log-ratios, its standard error and degrees of freedom."""
-
-    mean: float
-    error: float
-    freedom: float
-
-    @property
-    def p(self) -> float:
-        """Two-sided p-value of Student's test of a mean of 0."""
-        return 2 * _tail(abs(self.mean), self.error, self.freedom)
-
-
-def _t_test(sample: _Sample, margin: float, confidence: float) -> Tested:
-    mean, error, freedom = sample
-    bound = math.log(margin)
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
-    interval = Interval(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
-    p_equivalent = max(_tail(mean + bound, error, freedom), _tail(bound - mean, error, freedom))
-    return Tested(sample.p, _direction(mean), interval, p_equivalent)
-
-
-def _tail(distance: float, error: float, freedom: float) -> float:
-    """Return the upper tail probability of Student's t for ``distance / error``, or 0, 0.5 or 1 if ``error`` is 0."""
-    if error == 0:
-        return 0.5 if distance == 0 else float(distance < 0)
-    return float(stdtr(freedom, -distance / error))
-
-
-def _direction(value: float) -> int:
-    return (value > 0) - (value < 0)
-
-
-def _log(value: float | None) -> float | None:
-    if value is not None and math.isnan(value):
-        raise ValueError("NaN can't be compared; use None for a value slower than any")
-    return math.log(value) if value is not None and value > 0 else None
-
 
 BLOCKS_MIN = 6
 _SEE_FAILURES = "find out why records failed in the blocks without a value"

@@ -23,7 +23,8 @@ from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.compare.blocks import RECOVERY, Block, Blocks, Measure, proven_blocks, standing
-from aftershock.results.compare.comparison import ALL_EQUAL, MARGIN, Question, Row, Word, rows, seed_of, worst
+from aftershock.results.compare.comparison import ALL_EQUAL, MARGIN, Question, Row, Word, rows, worst
+from aftershock.results.compare.statistics import seed_of
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.results.model.text import cell, printable, table
 

@@ -11,7 +11,7 @@ night among its last three is inconclusive.
 and segments of at least 3 nights raised no alarm at independent nights, but in 11 % of the series of 90 nights at an
 autocorrelation of 0.7, in 24 % at 0.8, because such a series wanders. A change point is therefore accepted only if the
 levels on its two sides differ by ``SHIFT_ERRORS`` standard errors that take the autocorrelation into account
-(``autocorrelation``; Lund et al. 2007 and Shi et al. 2022 describe how shifts and autocorrelation are mistaken for each
+(``statistics.py``; Lund et al. 2007 and Shi et al. 2022 describe how shifts and autocorrelation are mistaken for each
 other). Change points are examined by binary segmentation (Scott and Knott 1974): the clearest first, in the whole
 series, then the others on its two sides, so that an old change does not pass for autocorrelation. If the only recent
 change of 10 % or more is not accepted, the series is inconclusive.
@@ -30,9 +30,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from aftershock.results.compare.autocorrelation import Dependence, Floats, dependence, effective
-from aftershock.results.compare.comparison import geometric_mean
 from aftershock.results.compare.history import Issue, Line
+from aftershock.results.compare.statistics import Dependence, Floats, dependence, effective, geometric_mean
 from aftershock.results.model.text import printable
 
 PENALTY = 6

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from aftershock.results.compare.blocks import Block, parse, proven_blocks
-from aftershock.results.compare.comparison import MARGIN, paired, seed_of
+from aftershock.results.compare.comparison import MARGIN
+from aftershock.results.compare.statistics import paired, seed_of
 from aftershock.results.evidence.files import read_json, read_lines
 from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.studies.statement import Estimate, ratio_of

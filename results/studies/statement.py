@@ -26,7 +26,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from markupsafe import Markup
 from scipy.special import betaincinv, nctdtr, stdtrit
 
-from aftershock.results.compare.comparison import BLOCKS_MIN, Tested
+from aftershock.results.compare.comparison import BLOCKS_MIN
+from aftershock.results.compare.statistics import Tested
 
 Word: TypeAlias = Literal["confirmed", "contradicted", "undecided"]
 Role: TypeAlias = Literal["claim", "mechanism", "production", "control", "assay", "figure"]

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.random import Generator
 from scipy.stats import mannwhitneyu
 
-from aftershock.results.compare import comparison
-from aftershock.results.compare.comparison import Tested, paired, welch
+from aftershock.results.compare import statistics
 from aftershock.results.compare.history import Line
+from aftershock.results.compare.statistics import Tested, paired, welch
 from aftershock.results.compare.trend import trends
 from aftershock.tests.noise import Law, dependent, nights, nights_apart, pairs, records
 
@@ -224,7 +224,7 @@ def delay(seed: int, ratio: float) -> int | None:
 
 
 def main() -> None:
-    comparison.FLIPS = 1000  # of more than 12 blocks, where the p-value of flipped signs is seldom read
+    statistics.FLIPS = 1000  # of more than 12 blocks, where the p-value of flipped signs is seldom read
     table(("an arm against itself is called different", "6 blocks", "8", "12", "20"), false_alarms())
     table(("true ratio, found", "6 blocks", "8", "12", "20"), power())
     sizes = ("6 blocks", "8", "12", "24", "60")

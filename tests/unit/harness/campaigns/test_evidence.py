@@ -13,7 +13,7 @@ from aftershock.harness.campaigns import publish, store
 from aftershock.harness.campaigns.kip import BYTES_MAX, home_of, kept_claims, record_of, reduce_trial
 from aftershock.harness.campaigns.kip_trials import KIP_848, KIP_951, KIP_1224, TRIALS, Trial
 from aftershock.harness.campaigns.store import Record
-from aftershock.results.compare import comparison
+from aftershock.results.compare import statistics
 from aftershock.results.evidence.manifest import digest_of, manifest_of
 from aftershock.results.studies.part import Part
 from aftershock.results.studies.trials import kip848
@@ -32,7 +32,7 @@ BINS = [
 @pytest.fixture(autouse=True)
 def _few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the sign-flip test short: no word depends on its p-value."""
-    monkeypatch.setattr(comparison, "FLIPS", 1_000)
+    monkeypatch.setattr(statistics, "FLIPS", 1_000)
 
 
 def leader_discovery(out: Path) -> tuple[Trial, Path]:

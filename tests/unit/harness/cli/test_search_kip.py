@@ -11,7 +11,7 @@ from aftershock.harness.campaigns.kip import home_of
 from aftershock.harness.campaigns.kip_trials import KIP_951
 from aftershock.harness.campaigns.store import Record
 from aftershock.harness.cli import __main__
-from aftershock.results.compare import comparison
+from aftershock.results.compare import statistics
 from aftershock.results.model.check import Check
 from aftershock.results.studies.trials.kip951 import UNDELAYED
 from aftershock.tests.unit.results.studies.trials.made import doubted, part, written
@@ -24,7 +24,7 @@ CONFIRMED, CONTRADICTED, UNDECIDED = 0, 1, 2
 @pytest.fixture(autouse=True)
 def _few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the sign-flip test short: no word depends on its p-value."""
-    monkeypatch.setattr(comparison, "FLIPS", 1_000)
+    monkeypatch.setattr(statistics, "FLIPS", 1_000)
 
 
 def aftershock(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:

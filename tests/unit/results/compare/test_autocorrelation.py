@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from aftershock.results.compare import comparison
-from aftershock.results.compare.autocorrelation import ASSUMED_MAX, dependence, effective, same_sign
+from aftershock.results.compare import statistics
 from aftershock.results.compare.blocks import Block, Measure
-from aftershock.results.compare.comparison import LEVEL, Question, paired, rows, sign_test
+from aftershock.results.compare.comparison import LEVEL, Question, rows
+from aftershock.results.compare.statistics import ASSUMED_MAX, dependence, effective, paired, same_sign, sign_test
 from aftershock.tests.noise import Law, dependent
 
 P95 = Measure("produce.latency", 0.95, "fault")
@@ -22,8 +22,8 @@ DEVIATIONS = 2 * (FALSE_MAX * (1 - FALSE_MAX) / TRIALS) ** 0.5
 @pytest.fixture(autouse=True)
 def few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sign-flip test decides nothing; without it thousands of comparisons take seconds."""
-    monkeypatch.setattr(comparison, "FLIPS", 1)
-    monkeypatch.setattr(comparison, "EXACT_BLOCKS_MAX", 0)
+    monkeypatch.setattr(statistics, "FLIPS", 1)
+    monkeypatch.setattr(statistics, "EXACT_BLOCKS_MAX", 0)
 
 
 def words(blocks: int, r: float, law: Law = "normal", ratio: float = 1.0, trials: int = TRIALS) -> Counter[str]:

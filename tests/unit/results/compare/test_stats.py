@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from aftershock.results.compare.comparison import FLIPS, geometric_mean, holm, paired, sign_flip, sign_test, welch
+from aftershock.results.compare.statistics import FLIPS, geometric_mean, holm, paired, sign_flip, sign_test, welch
 from aftershock.tests.noise import nights_apart, pairs
 
 MARGIN = 1.25

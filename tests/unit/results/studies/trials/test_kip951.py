@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aftershock.results.compare import comparison
+from aftershock.results.compare import statistics
 from aftershock.results.studies.part import Part
 from aftershock.results.studies.statement import Word
 from aftershock.results.studies.trials.claim import Parts, state_claims, verdict
@@ -22,7 +22,7 @@ from aftershock.workloads.load.outcomes import SCHEMA
 @pytest.fixture(autouse=True)
 def _few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the sign-flip test short: no word depends on its p-value."""
-    monkeypatch.setattr(comparison, "FLIPS", 1_000)
+    monkeypatch.setattr(statistics, "FLIPS", 1_000)
 
 
 NOISE = (1.0, 1.1, 0.95, 1.05, 0.9, 1.0, 1.08, 0.97)
