@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,12 +26,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.doubts import NO_DOUBTS, CheckFamily, Doubts
+from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
 from aftershock.results.checks.harness import harness_checks
-from aftershock.results.checks.integrity import integrity_checks
+from aftershock.results.checks.integrity import integrity_checks, integrity_results
 from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
-from aftershock.results.checks.suspects import left_out, suspects_of
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
@@ -49,7 +47,6 @@ from aftershock.results.spark.tables import columns
 
 Log = Callable[[str], None]
 Judgement = Verdict | EvidenceError
-_DOUBTABLE: tuple[CheckFamily, ...] = (slo_checks, integrity_checks, obligation_checks)
 
 
 class Judge:
@@ -256,11 +253,14 @@ def measured_again(
 
 def _open_without(evidence: Evidence, facts: Facts) -> bool:
     """Return True if a check fails that is open as long as the run has no second measurement."""
-    doubts = replace(NO_DOUBTS, suspects=suspects_of(evidence))
+    # counts of lost or wrong records stay as they are, so no integrity results are needed
+    plain, doubtful = (
+        [*slo_checks(evidence, facts, (), doubts), *obligation_checks(evidence, facts, doubts)]
+        for doubts in (NO_DOUBTS, Doubts(suspects=suspects_of(evidence)))
+    )
     return any(
-        plain.status is Status.FAIL and open_check.status is not Status.FAIL
-        for family in (slo_checks, obligation_checks)
-        for plain, open_check in zip(family(evidence, facts, NO_DOUBTS), family(evidence, facts, doubts), strict=True)
+        check.status is Status.FAIL and open_check.status is not Status.FAIL
+        for check, open_check in zip(plain, doubtful, strict=True)
     )
 
 
@@ -270,14 +270,20 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     A fault without witness or exposure makes the SLO checks of its windows INCONCLUSIVE; a harness that can't be
     trusted makes failed checks of latency and progress INCONCLUSIVE.
     """
-    faults = fault_checks(evidence, facts, NO_DOUBTS)
-    harness = harness_checks(evidence, facts)
+    faults, harness = fault_checks(evidence, facts), harness_checks(evidence, facts)
     harness_again = () if again is None else harness_checks(evidence, again)
-    doubts = replace(Doubts.of(faults, harness, again, harness_again), suspects=suspects_of(evidence), strict=strict)
-    judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
+    unproven, suspects = unproven_faults(faults), suspects_of(evidence)
+    doubts = Doubts(unproven, harness, suspects, again, harness_again, strict=strict)
+    integrity = integrity_results(evidence, facts)
+    checks = (
+        *slo_checks(evidence, facts, integrity, doubts),
+        *integrity_checks(evidence, integrity),
+        *obligation_checks(evidence, facts, doubts),
+        *faults,
+        *(one.check for one in harness),
+    )
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    checks = (*judged, *faults, *(one.check for one in harness))
     return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), checks, evidence.altered)
 
 

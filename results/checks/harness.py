@@ -23,7 +23,7 @@ complete, abort      not measured to its end
 
 from dataclasses import replace
 
-from aftershock.results.checks.doubts import HarnessCheck, subject_of
+from aftershock.results.checks.doubts import HarnessCheck
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, trust_check
@@ -75,7 +75,7 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         why if punctual else f"the load generator fell behind its schedule: {why}",
         "stop other work on the host, or lower the rate",
         passed=punctual,
-        subject=subject_of(client, evidence.clients),
+        subject=evidence.subject_of(client),
         arm=client.arm,
         observed=late_ms,
         threshold=LATENESS_MS_MAX,
@@ -110,7 +110,7 @@ def _load(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check
         "; ".join([*contradictions, why]),
         f"read logs/{short[0].worker}.log around that time, and run the plan again" if short else _AGAIN,
         passed=expected > 0 and not short and not contradictions,
-        subject=subject_of(client, evidence.clients),
+        subject=evidence.subject_of(client),
         arm=client.arm,
         observed=float(rows) if processes else None,
         threshold=float(expected) if processes else None,

@@ -21,11 +21,11 @@ What was not observed is not passed. Who should have observed it decides how tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 
-from aftershock.results.checks.doubts import Doubts, subject_of
 from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Anomaly, Explanation, counted, first_match
 from aftershock.results.checks.findings.groups import REPLICA_SIDE
@@ -35,7 +35,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import committers, committing_readers, group_of
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status
 from aftershock.results.model.facts import Explained, Facts, Finding
-from aftershock.results.model.rules import RULES, UNDATED, Event, Rule, Subject
+from aftershock.results.model.rules import RULES, UNDATED, Event, Subject
 
 _NAMES_MAX = 3
 
@@ -67,21 +67,15 @@ _UNREAD = "find out from the brokers' logs why the replicas could not be read, a
 _UNASSIGNED = "let the client report `assigned` before it delivers records of a partition"
 
 
-def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
+def integrity_checks(evidence: Evidence, results: Sequence[Result]) -> list[Check]:
     """Return the checks ``integrity/<rule>`` of each client that the rule applies to, of the log and of the replicas.
 
     An integrity failure stands even if a fault is unproven or the harness is slow.
     """
-    results = [*_results(evidence, facts)]
     checks = [_check(evidence, result) for result in results if result.judged]
     subjects = dict.fromkeys(result.subject for result in results if not result.judged)
     checks += (_coverage([result for result in results if result.subject == subject]) for subject in subjects)
     return sorted(checks, key=lambda check: (check.id, check.subject))
-
-
-def results_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Result]:
-    """Return each finding of an integrity rule about ``arms``; if empty, about all arms, the log and the replicas."""
-    return [result for result in _results(evidence, facts, rule) if not arms or result.arm in arms]
 
 
 def _coverage(results: Sequence[Result]) -> Check:
@@ -106,38 +100,33 @@ def _coverage(results: Sequence[Result]) -> Check:
     )
 
 
-def _results(evidence: Evidence, facts: Facts, rule: str | None = None) -> Iterator[Result]:
-    """Yield the results of a rule, or of all rules, about each subject that it applies to."""
-    rules = RULES if rule is None else {rule: RULES[rule]}
+def integrity_results(evidence: Evidence, facts: Facts) -> tuple[Result, ...]:
+    """Return the results of all rules about each subject that they apply to.
+
+    Integrity is evaluated once for a run: its checks, and the SLOs that count records, read these results.
+    """
     causes = cache(partial(explanations, evidence))
+    subjects: list[tuple[Subject, Client | None]] = []
     if any(client.produces_to or client.consumes_from for client in evidence.clients):
-        yield from _of_subject(evidence, facts, "log", None, causes, rules)
+        subjects.append(("log", None))
     for client in evidence.clients:
-        if client.produces_to:
-            yield from _of_subject(evidence, facts, "produce", client, causes, rules)
-        if client.consumes_from:
-            yield from _of_subject(evidence, facts, "consume", client, causes, rules)
-    for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)]):
-        yield from _of_subject(evidence, facts, "commit", client, causes, rules)
-    if "replica" in rules:
-        yield from _of_replicas(evidence, facts)
+        subjects += [("produce", client)] if client.produces_to else []
+        subjects += [("consume", client)] if client.consumes_from else []
+    subjects += [("commit", client) for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)])]
+    of_subjects = (_of_subject(evidence, facts, subject, client, causes) for subject, client in subjects)
+    return (*chain.from_iterable(of_subjects), *_of_replicas(evidence, facts))
 
 
 def _of_subject(
-    evidence: Evidence,
-    facts: Facts,
-    subject: Subject,
-    client: Client | None,
-    causes: Causes,
-    rules: Mapping[str, Rule],
+    evidence: Evidence, facts: Facts, subject: Subject, client: Client | None, causes: Causes
 ) -> Iterator[Result]:
     """Yield the result of each rule for the produce or consume side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
-    name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
+    name = "log" if client is None else f"{evidence.subject_of(client)} {subject}"
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
     total = facts.finding("lost" if side == "produce" else "phantom", side, key).examined
     arm = client.arm if client else None
-    for rule_name, rule in rules.items():
+    for rule_name, rule in RULES.items():
         if subject not in rule.findings:
             continue
         nothing = Finding(rule_name, side, key, 0, 0)

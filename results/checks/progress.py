@@ -10,10 +10,9 @@ strict. So is the check of a producer with ``acks=0``, which shows no progress.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from aftershock.results.checks.doubts import Doubts, subject_of
+from aftershock.results.checks.doubts import Doubts, settled
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.checks.obligations.spans import PATIENCE_US, Span, stretches
-from aftershock.results.checks.suspects import settled
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, Interval, overlap_us
 from aftershock.results.model.check import Check, Status, percent
@@ -61,11 +60,11 @@ class _Overlap:
 
 def obligation_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
     """Return the check of each lane. A generator that falls behind is no doubt: it may be the judged client's fault."""
-    of_clients, again = (
-        tuple(doubt for doubt in doubted if not doubt.check.id.startswith("harness/generator"))
-        for doubted in (doubts.of_clients, doubts.of_clients_again)
+    harness, again = (
+        [doubt for doubt in checks if not doubt.check.id.startswith("harness/generator")]
+        for checks in (doubts.harness, doubts.harness_again)
     )
-    doubts = replace(doubts, of_clients=of_clients, of_clients_again=again)
+    doubts = replace(doubts, harness=harness, harness_again=again)
     checks = []
     for lane in lanes(evidence):
 
@@ -139,7 +138,7 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
     return Check(
         id=f"obligation/{side}",
         kind="obligation",
-        subject=subject_of(client, evidence.clients),
+        subject=evidence.subject_of(client),
         arm=client.arm,
         status=status,
         observed=worst.within_us / 1e6 if worst else None,

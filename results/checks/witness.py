@@ -28,7 +28,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aftershock.results.checks.doubts import Doubts
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.groups import group_of
 from aftershock.results.measure.exposure import client_links, crossing_of, targets_of
@@ -40,7 +39,7 @@ _STATES = ("intended", "injected", "healed")
 _NAMES_MAX = 3  # names that fit a line
 
 
-def fault_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
+def fault_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     """Return the witness check and the exposure check of each fault, in the timeline's order."""
     return [check for step in evidence.steps for check in (witness(evidence, step), exposure(evidence, facts, step))]
 

@@ -30,6 +30,7 @@ from aftershock.names import topic_names, worker_names
 from aftershock.results.evidence import files, manifest
 from aftershock.results.evidence.leadership import Leadership, leaderships
 from aftershock.results.evidence.manifest import Digest
+from aftershock.results.evidence.phases import Phase, Windows, windows_of
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
 SCHEMA_VERSION = files.NEWEST_VERSIONS["run.json"]
@@ -201,22 +202,6 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """Window of a run, start inclusive and end exclusive, in microseconds from the run's start, as in the journal.
-
-    ``block`` is the number (from 1) of the block (repetition of the plan's faults) that contains the window, 0 outside
-    all blocks. ``entry`` is the id of the window's fault in the plan, without the suffixes of rounds and blocks.
-    """
-
-    name: str
-    fault: str | None
-    start_us: int
-    end_us: int
-    block: int = 0
-    entry: str | None = None
-
-
-@dataclass(frozen=True)
 class Objective:
     """The text of one SLO and its place (``demo.yaml:21:5`` in the plan or ``tests/test_x.py:12`` in a test).
 
@@ -276,7 +261,21 @@ class Evidence:
     @property
     def racks(self) -> frozenset[str]:
         """Racks of the brokers; empty if the run recorded no racks."""
-        return _racks(self.run)
+        return frozenset(rack for broker in self.run.get("brokers", ()) if (rack := broker.get("rack")) is not None)
+
+    @cached_property
+    def windows(self) -> Windows:
+        """Intervals of each window in microseconds of the run (``phases.windows_of``)."""
+        return windows_of(self.phases)
+
+    def clients_of(self, side: Side, arm: str | None) -> list[Client]:
+        """Return the clients that produce, consume or commit (``side``), of an arm or (None) of all arms."""
+        return [client for client in self.clients if side in client.topics and arm in (None, client.arm)]
+
+    def subject_of(self, client: Client) -> str:
+        """Return ``arm=kip951`` as a client's name, after its workload's name if several workloads have such an arm."""
+        namesakes = sum(candidate.arm == client.arm for candidate in self.clients)
+        return f"arm={client.arm}" if namesakes == 1 else f"workload={client.workload} arm={client.arm}"
 
     def faults_of(self, name: str) -> tuple[str, ...]:
         """Return the ids of the faults that an SLO names (one fault, or all repetitions of a fault of the plan)."""
@@ -419,10 +418,6 @@ def require_distinct_ids(runs: Sequence[Evidence]) -> None:
                 f"{evidence.home / 'run.json'}: {first / 'run.json'} has the same run_id {run_id!r}; "
                 "name only one of the two runs, or restore the file"
             )
-
-
-def _racks(run: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(rack for broker in run.get("brokers", ()) if (rack := broker.get("rack")) is not None)
 
 
 def client_of(workload: Mapping[str, Any], arm: str) -> Client:

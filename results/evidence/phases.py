@@ -5,14 +5,29 @@ exclusive. A record belongs to the windows of its *intended* time.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
-
-from aftershock.results.evidence.evidence import Phase
 
 RUN = "run"
 
 Interval: TypeAlias = tuple[int, int]
 Windows: TypeAlias = Mapping[str, tuple[Interval, ...]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Window of a run, start inclusive and end exclusive, in microseconds from the run's start, as in the journal.
+
+    ``block`` is the number (from 1) of the block (repetition of the plan's faults) that contains the window, 0 outside
+    all blocks. ``entry`` is the id of the window's fault in the plan, without the suffixes of rounds and blocks.
+    """
+
+    name: str
+    fault: str | None
+    start_us: int
+    end_us: int
+    block: int = 0
+    entry: str | None = None
 
 
 def windows_of(phases: Sequence[Phase]) -> dict[str, tuple[Interval, ...]]:

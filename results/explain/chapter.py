@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aftershock.results.checks.doubts import subject_of
 from aftershock.results.checks.obligations.lanes import Lane
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.explain import rebalances
@@ -211,4 +210,4 @@ def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[i
 
 
 def labels(evidence: Evidence) -> dict[str, str]:
-    return {client.key: subject_of(client, evidence.clients) for client in evidence.clients}
+    return {client.key: evidence.subject_of(client) for client in evidence.clients}

@@ -336,7 +336,7 @@ class Perf:
 
 @dataclass(frozen=True)
 class Suspect:
-    """Time in which a process of the load generator, or the host, stood still for ``stalled_us``; see checks/suspects.
+    """Time in which a process of the load generator, or the host, stood still for ``stalled_us``; see checks/doubts.
 
     The process ``worker`` noticed the stall, which concerns one side of one client, or (``client`` None) all clients.
     """

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from aftershock.results.compare.runs import Comparison
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.evidence.phases import RUN, Interval, windows_of
+from aftershock.results.evidence.phases import RUN, Interval
 from aftershock.results.measure.exposure import targets_of
 from aftershock.results.model import text
 from aftershock.results.model.check import Check, Status, Verdict
@@ -116,7 +116,7 @@ def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str
     whole.
     """
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
-    intervals = windows_of(evidence.phases)
+    intervals = evidence.windows
     parts = {f"fault/{step['id']}" for step in evidence.steps if step.get("entry", step["id"]) != step["id"]}
     order = ("warmup", "steady", "fault", "recovery", RUN)
 

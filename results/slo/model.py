@@ -151,11 +151,16 @@ class Recovery:
         return (self.after,)
 
     @property
+    def spread(self) -> str:
+        """Name of the quantile that has to be normal again, such as ``p95``."""
+        return aggregate_name(self.q)
+
+    @property
     def terms(self) -> str:
         """Definition of calm as written in an SLO, as in `` (p99 <= 3 * steady for 5s)``; empty for the default."""
         if (self.q, self.factor, self.for_us) == (Recovery.q, Recovery.factor, Recovery.for_us):
             return ""
-        return f" ({aggregate_name(self.q)} <= {number(self.factor)} * steady for {time(self.for_us)})"
+        return f" ({self.spread} <= {number(self.factor)} * steady for {time(self.for_us)})"
 
     def needs(self) -> int:
         """Return the number of records that a recovery SLO needs in the phase ``steady``."""
@@ -163,7 +168,7 @@ class Recovery:
 
     def check_id(self) -> str:
         """Return the check id ``slo/recovery-kill-1``, followed by quantile, factor and time if given in the SLO."""
-        own = f"-{aggregate_name(self.q)}-{number(self.factor)}-{time(self.for_us)}" if self.terms else ""
+        own = f"-{self.spread}-{number(self.factor)}-{time(self.for_us)}" if self.terms else ""
         return f"slo/recovery-{self.after}{own}"
 
     def __str__(self) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aftershock.results.checks.doubts import NO_DOUBTS, subject_of
+from aftershock.results.checks.doubts import NO_DOUBTS
+from aftershock.results.checks.integrity import integrity_results
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.evidence.evidence import Evidence, Objective, read
 from aftershock.results.measure.measure import measure
@@ -51,14 +52,15 @@ def judge(spark: "SparkSession", asked: Mapping[Path, Sequence[Asked]]) -> dict[
         runs[str(evidence.run["run_id"])] = (home, evidence)
     requests = {run_id: wanted(evidence) for run_id, (_, evidence) in runs.items()}
     facts = measure(spark, [evidence for _, evidence in runs.values()], requests)
-    return {
-        home: list(_checks(evidence, asked[home], slo_checks(evidence, facts[run_id], NO_DOUBTS)))
-        for run_id, (home, evidence) in runs.items()
-    }
+    judged = {}
+    for run_id, (home, evidence) in runs.items():
+        integrity = integrity_results(evidence, facts[run_id])
+        judged[home] = list(_checks(evidence, asked[home], slo_checks(evidence, facts[run_id], integrity, NO_DOUBTS)))
+    return judged
 
 
 def _checks(evidence: Evidence, asked: Sequence[Asked], checks: Iterable[Check]) -> Iterable[Judged]:
-    names = {subject_of(client, evidence.clients): client.key for client in evidence.clients}
+    names = {evidence.subject_of(client): client.key for client in evidence.clients}
     for check in checks:
         number = int(str(check.at).split(":")[1])
         who = next((key for name, key in names.items() if f"{check.subject} ".startswith(f"{name} ")), ALL_ARMS)

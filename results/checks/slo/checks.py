@@ -21,14 +21,14 @@ or wrong records, which stays a FAIL. A slow harness can only make results worse
 harness is slow, and a passed SLO stays a PASS.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.doubts import Doubts, subject_of
-from aftershock.results.checks.integrity import results_of
-from aftershock.results.checks.slo.measured import LOOK, clients_of, measured
+from aftershock.results.checks.doubts import Doubts, settled
+from aftershock.results.checks.integrity import Result
+from aftershock.results.checks.slo.measured import LOOK, measured
 from aftershock.results.checks.slo.readings import cuts
-from aftershock.results.checks.suspects import settled
 from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
@@ -36,34 +36,39 @@ from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status, holds
 from aftershock.results.model.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.model.text import recovery
-from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
+from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError
 
 USUAL = 0.95  # confidence of the bands in the report
 
 
-def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return the checks of all SLOs in the plan's order; if a client has two checks of one id, a number is appended."""
+def slo_checks(evidence: Evidence, facts: Facts, integrity: Sequence[Result], doubts: Doubts) -> list[Check]:
+    """Return the checks of all SLOs in the plan's order; if a client has two checks of one id, a number is appended.
+
+    SLOs on a number of records count those of the ``integrity`` results.
+    """
     checks = []
     times: dict[tuple[str, str], int] = {}
     for objective in evidence.objectives:
-        for index, (plain, clients) in enumerate(_judge(evidence, facts, objective)):
+        slo, judged = objective.slo, list[Check]()
+        if isinstance(slo, Measure | Recovery):
+            latency = isinstance(slo, Recovery) or (slo.of.about.has_aggregate and slo.of.about.unit == "time")
+            windows = (None,) if isinstance(slo, Recovery) else slo.windows
+            for index, (plain, clients) in enumerate(_of_clients(evidence, facts, objective, slo)):
 
-            def judge_again(again: Facts, objective: Objective = objective, index: int = index) -> Check:
-                return _judge(evidence, again, objective)[index][0]
+                def judge_again(
+                    again: Facts, objective: Objective = objective, slo: Measure | Recovery = slo, index: int = index
+                ) -> Check:
+                    return _of_clients(evidence, again, objective, slo)[index][0]
 
-            check = _unproven(plain, objective.slo, evidence, doubts)
-            if not isinstance(objective.slo, Count):
-                slo, windows = objective.slo, objective.slo.windows
-                if isinstance(slo, Recovery):
-                    windows = (None,)
-                sides = [slo.of.about.side] if isinstance(slo, Measure) else [slo.side]
-                lanes = [(side, client) for side in sides for client in clients]
-                latency = isinstance(slo, Recovery) or (slo.of.about.has_aggregate and slo.of.about.unit == "time")
-                check = settled(check, judge_again, evidence, doubts, lanes, windows, of_latency=latency)
-            if objective.advice and check.status is Status.FAIL:
-                check = replace(check, next=objective.advice)
+                check = _unproven(plain, slo, evidence, doubts)
+                lanes = [(slo.side, client) for client in clients]
+                judged.append(settled(check, judge_again, evidence, doubts, lanes, windows, of_latency=latency))
+        else:
+            judged.append(_unproven(_counted(evidence, integrity, objective, slo), slo, evidence, doubts))
+        for check in judged:
             count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1
-            checks.append(check if count == 1 else replace(check, id=f"{check.id}-{count}"))
+            advice = objective.advice if objective.advice and check.status is Status.FAIL else check.next
+            checks.append(replace(check, next=advice, id=check.id if count == 1 else f"{check.id}-{count}"))
     return checks
 
 
@@ -92,10 +97,10 @@ def wanted(evidence: Evidence) -> MeasurementRequest:
     return MeasurementRequest(tuple(sorted(qs)), tuple(sorted(confidences)), every_cut, tuple(recoveries), members)
 
 
-def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple[Check, tuple[Client, ...]]]:
-    """Return the checks of an SLO, each with the clients that it compares or judges, before any doubts."""
+def _undecided(objective: Objective) -> Check:
+    """Return the check of an SLO for which nothing was observed, which the other checks complete."""
     slo = objective.slo
-    empty = Check(
+    return Check(
         id=slo.check_id(),
         kind="compare" if isinstance(slo, Measure) and slo.compares_arms else "slo",
         subject="all arms",
@@ -108,96 +113,88 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple
         at=objective.at,
         gate=objective.gate,
     )
-    if isinstance(slo, Count):
-        return [(_counted(evidence, facts, empty, slo), ())]
-    if isinstance(slo, Measure) and slo.compares_arms:
-        return _compared(evidence, facts, empty, slo)
-    arm = slo.of.arm if isinstance(slo, Measure) else slo.arm
-    clients = clients_of(evidence, slo.side, arm)
-    if not clients:
-        why = f"the plan has no {f'arm {arm!r}' if arm else 'arm'} with a {slo.side} side"
-        return [(replace(empty, why=why, next="name an arm of the plan in the SLO"), ())]
+
+
+def _of_clients(
+    evidence: Evidence, facts: Facts, objective: Objective, slo: Measure | Recovery
+) -> list[tuple[Check, tuple[Client, ...]]]:
+    """Return the checks of an SLO, each with the clients that it compares or judges, before any doubts."""
+    empty, compares_arms = _undecided(objective), isinstance(slo, Measure) and slo.compares_arms
     checks: list[tuple[Check, tuple[Client, ...]]] = []
-    for client in clients:
-        own = replace(empty, subject=subject_of(client, evidence.clients), arm=client.arm)
-        if isinstance(slo, Measure):
-            check = measured(evidence, facts, own, slo, (client, client))
+    for first, second in opponents(evidence, slo):
+        own = replace(empty, subject=evidence.subject_of(first), arm=first.arm)
+        if compares_arms:
+            own = replace(own, subject=_versus(first.arm, second.arm))
+        if isinstance(slo, Recovery):
+            check = _recovered(evidence, facts, own, slo, first)
+        elif compares_arms and slo.confidence is not None:
+            check = _in_blocks(facts, own, slo, (first, second))
         else:
-            check = _recovered(evidence, facts, own, slo, client)
-        check = _unacknowledged(_undeliverable(facts, check, slo, client), slo, client)
-        checks.append((_unreached(facts, check, slo, client), (client,)))
-    return checks
-
-
-def _unacknowledged(check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
-    """Make a PASS INCONCLUSIVE if it depends on a producer with ``acks=0``, whose successes nobody observes."""
-    sides = [selection.about.side for selection in slo.selections] if isinstance(slo, Measure) else [slo.side]
-    arms = {client.arm for client in clients if client.acks == "0" and client.produces_to}
-    if check.status is not Status.PASS or "produce" not in sides or not arms:
-        return check
-    why = f"with acks=0 no record of {', '.join(sorted(arms))} was acknowledged, only sent; measured: {check.why}"
-    advice = "set `acks: all` or `acks: 1`, or limit consume.latency instead"
-    return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
-
-
-def _sources(slo: Measure | Recovery) -> list[str]:
-    return [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
-
-
-def _undeliverable(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
-    """Add to a check of ``consume.latency`` how many records nobody can deliver, because no log has them."""
-    n = sum(facts.finding("undeliverable", "consume", client.key).examined for client in clients)
-    if "consume.latency" not in _sources(slo) or not n:
-        return check
-    return replace(check, why=f"{check.why}; {n} acknowledged records are in no log and not counted here")
-
-
-def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
-    """Make a PASS INCONCLUSIVE if a consumer whose latency is judged stopped reading before some records."""
-    n = sum(facts.finding("unreached", "consume", client.key).examined for client in clients)
-    if check.status is not Status.PASS or "consume.latency" not in _sources(slo) or not n:
-        return check
-    why = f"{n} further records were not judged, because the consumer stopped reading before them; {check.why}"
-    return replace(
-        check,
-        status=Status.INCONCLUSIVE,
-        why=why,
-        next="lower the rate of the load, or find out why the consumer is slow",
-    )
-
-
-def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[tuple[Check, tuple[Client, ...]]]:
-    """Judge an SLO that compares two arms, for each client of the first arm."""
-    checks: list[tuple[Check, tuple[Client, ...]]] = []
-    for pair in opponents(evidence, slo):
-        own = replace(empty, subject=_versus(*[client.arm for client in pair]), arm=pair[0].arm)
-        if slo.confidence is None:
-            check = measured(evidence, facts, own, slo, pair)
-        else:
-            check = _in_blocks(facts, own, slo, pair)
-        check = _unacknowledged(_undeliverable(facts, check, slo, *pair), slo, *pair)
-        checks.append((_unreached(facts, check, slo, *pair), pair))
+            check = measured(evidence, facts, own, slo, (first, second))
+        clients = tuple(dict.fromkeys((first, second)))
+        checks.append((_unobserved(facts, check, slo, clients), clients))
     if checks:
         return checks
-    why = "each arm must name exactly one client of the plan"
-    return [(replace(empty, subject=_versus(*slo.arms), why=why, next="name two arms of the plan in the SLO"), ())]
+    if compares_arms:
+        why, advice = "each arm must name exactly one client of the plan", "name two arms of the plan in the SLO"
+        return [(replace(empty, subject=_versus(*slo.arms), why=why, next=advice), ())]
+    why = f"the plan has no {f'arm {slo.arms[0]!r}' if slo.arms else 'arm'} with a {slo.side} side"
+    return [(replace(empty, why=why, next="name an arm of the plan in the SLO"), ())]
 
 
 def _versus(*arms: str) -> str:
     return " against ".join(f"arm={arm}" for arm in arms)
 
 
-def opponents(evidence: Evidence, slo: Measure) -> list[tuple[Client, Client]]:
-    """Pair each client of an SLO's first arm with the second arm's client of that workload, or its only client."""
+def opponents(evidence: Evidence, slo: Measure | Recovery) -> list[tuple[Client, Client]]:
+    """Return each client that an SLO judges with the client of its limit, which is the client itself in most SLOs.
+
+    If the SLO compares two arms, that is the second arm's client of the same workload, or its only client.
+    """
+    if isinstance(slo, Recovery) or not slo.compares_arms:
+        arm = slo.arm if isinstance(slo, Recovery) else slo.of.arm
+        return [(client, client) for client in evidence.clients_of(slo.side, arm)]
     first, second = slo.selections
-    candidates = clients_of(evidence, second.about.side, second.arm)
+    candidates = evidence.clients_of(second.about.side, second.arm)
     pairs = []
-    for client in clients_of(evidence, first.about.side, first.arm):
+    for client in evidence.clients_of(first.about.side, first.arm):
         if client.arm != second.arm:
             same_workload = [candidate for candidate in candidates if candidate.workload == client.workload]
             rivals = same_workload or (candidates if len(candidates) == 1 else [])
             pairs += [(client, rival) for rival in rivals]
     return pairs
+
+
+def _unobserved(facts: Facts, check: Check, slo: Measure | Recovery, clients: Sequence[Client]) -> Check:
+    """Add what a check did not see: success that nobody confirms, and records that nobody delivered or read.
+
+    A PASS is INCONCLUSIVE if it depends on a producer with ``acks=0``, whose successes nobody observes, or on a
+    consumer that stopped reading before some records. Records that no log has can't be delivered, and are only counted.
+    """
+    selections = slo.selections if isinstance(slo, Measure) else ()
+    sides = [selection.about.side for selection in selections] or [slo.side]
+    of_delivery = any(selection.metric == "consume.latency" for selection in selections)
+    undeliverable, unreached = (
+        sum(facts.finding(rule, "consume", client.key).examined for client in clients) if of_delivery else 0
+        for rule in ("undeliverable", "unreached")
+    )
+    if undeliverable:
+        why = f"{check.why}; {undeliverable} acknowledged records are in no log and not counted here"
+        check = replace(check, why=why)
+    unacknowledged = {client.arm for client in clients if client.acks == "0" and client.produces_to}
+    if check.status is Status.PASS and "produce" in sides and unacknowledged:
+        arms = ", ".join(sorted(unacknowledged))
+        why = f"with acks=0 no record of {arms} was acknowledged, only sent; measured: {check.why}"
+        advice = "set `acks: all` or `acks: 1`, or limit consume.latency instead"
+        check = replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    if check.status is Status.PASS and unreached:
+        why = (
+            f"{unreached} further records were not judged, because the consumer stopped reading before them; "
+            f"{check.why}"
+        )
+        advice = "lower the rate of the load, or find out why the consumer is slow"
+        check = replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    return check
 
 
 def block_cut(slo: Measure) -> Cut:
@@ -210,7 +207,8 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
     if not isinstance(slo.limit, Multiple) or slo.confidence is None:
         raise TypeError(f"the SLO is not a comparison of two arms with confidence: {slo}")
     factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)
-    result = confident(facts, block_cut(slo), keys, slo.q, slo.op, factor, float(slo.confidence))
+    cut = block_cut(slo)
+    result = confident(facts, cut, keys, slo.q, slo.op, factor, float(slo.confidence))
     advice = result.next
     if advice is None and result.status is not Status.PASS:
         advice = "see the comparison of the arms in report.html"
@@ -228,14 +226,15 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
     )
 
 
-def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
+def _counted(evidence: Evidence, integrity: Sequence[Result], objective: Objective, slo: Count) -> Check:
     """Judge an SLO on the number of lost or wrong records, of the named arm, or of all arms and their log."""
-    every = results_of(evidence, facts, slo.rule, slo.arms)
+    every = [result for result in integrity if result.rule == slo.rule and (not slo.arms or result.arm in slo.arms)]
     results = [result for result in every if result.judged]
     without = [result for result in every if not result.judged]
     unjudged = "; ".join(f"{result.subject} was not judged: it needs {result.note}" for result in without)
     findings = [result.finding for result in results]
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
+    empty = _undecided(objective)
     check = replace(
         empty,
         subject=f"arm={slo.arm}" if slo.arm else empty.subject,
@@ -272,9 +271,8 @@ def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, cl
     """Judge each recovery of a client from the fault, and report the worst recovery."""
     steady = facts.distribution("produce.latency", client.key, "steady").n
     blank_check = replace(empty, n=steady, threshold=slo.limit_us / 1e6, unit="s", phase=f"fault/{slo.after}")
-    checks = [
-        _recovery(slo, blank_check, calm.fault, facts.recovered(calm, client.key)) for calm in calms(evidence, slo)
-    ]
+    criteria = calms(evidence, slo)
+    checks = [_recovery(slo, blank_check, calm.fault, facts.recovered(calm, client.key)) for calm in criteria]
     worst = max(checks, key=lambda check: (check.status.severity, check.observed is None, check.observed or 0.0))
     if len(checks) == 1:
         return worst
@@ -292,7 +290,7 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
     of_fault = "" if fault == slo.after else f" of {fault}"
     if result is None:
         why = (
-            f"the steady phase has too few records for a {aggregate_name(slo.q)} to compare with ({check.n} of "
+            f"the steady phase has too few records for a {slo.spread} to compare with ({check.n} of "
             f"{slo.needs()}), or {fault} never began"
         )
         return replace(check, why=why, next="lengthen timing.steady in the plan, or raise the rate of its load")

@@ -29,7 +29,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, holds
 from aftershock.results.model.facts import Facts
-from aftershock.results.slo import METRICS, Measure, Multiple, Selection, Side
+from aftershock.results.slo import METRICS, Measure, Multiple, Selection
 from aftershock.results.slo.metrics import UNITS_READ_US, Reading, moment, number, percent, time
 
 LOOK = "see the latency plot and the faults' bands in report.html"
@@ -127,11 +127,6 @@ def worst(candidates: Sequence[Pair], op: str) -> Pair:
         if same:
             return max(same, key=badness)
     raise ValueError("worst() got an empty list of readings; pass an empty Reading if nothing was measured")
-
-
-def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
-    """Return the clients that produce, consume or commit (``side``), of an arm or (None) of all arms."""
-    return [client for client in evidence.clients if side in client.topics and arm in (None, client.arm)]
 
 
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.phases import RUN, Interval, windows_of
+from aftershock.results.evidence.phases import RUN, Interval
 from aftershock.results.model.facts import NO_OWNER, Cut, Distribution, Facts, Lag, LongestGap
 from aftershock.results.slo import EachWord, Selection
 from aftershock.results.slo.metrics import MAX, OF_GROUPS, Reading
@@ -39,7 +39,7 @@ def readings(
 ) -> list[Reading]:
     """Return one reading of a client's measurements, or one per subject (such as a partition) and time slot."""
     about, window = selection.about, selection.window or RUN
-    spans = windows_of(evidence.phases).get(window, ())
+    spans = evidence.windows.get(window, ())
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
     if about.source in OF_GROUPS:
         observed = _of_group(evidence, facts, selection, client, each, spans)

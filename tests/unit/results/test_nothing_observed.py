@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from aftershock.results.checks.doubts import NO_DOUBTS
-from aftershock.results.checks.integrity import integrity_checks
+from aftershock.results.checks.integrity import integrity_checks, integrity_results
 from aftershock.results.model.check import Check, Status
 from aftershock.results.model.facts import Facts
 from aftershock.results.model.rules import RULES
@@ -241,5 +240,5 @@ def test_an_slo_without_any_measurement_is_inconclusive(text: str) -> None:
 def test_an_integrity_rule_without_any_row_is_inconclusive_or_not_judged(rule: str) -> None:
     evidence = Stage().evidence()
     evidence.timeline["workloads"] = [{"name": "orders", "arms": {"a": None, "b": None}, "consume": {"group": "g"}}]
-    checks = [check for check in integrity_checks(evidence, Facts(), NO_DOUBTS) if check.id == f"integrity/{rule}"]
-    assert {check.status for check in checks} <= {Status.INCONCLUSIVE}
+    checks = integrity_checks(evidence, integrity_results(evidence, Facts()))
+    assert {check.status for check in checks if check.id == f"integrity/{rule}"} <= {Status.INCONCLUSIVE}

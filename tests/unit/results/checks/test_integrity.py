@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from aftershock.results.checks.doubts import NO_DOUBTS
-from aftershock.results.checks.integrity import integrity_checks
+from aftershock.results.checks.integrity import integrity_checks, integrity_results
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.model.check import Status
 from aftershock.results.model.facts import Facts, Finding
@@ -56,7 +55,9 @@ def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyP
     event = {"event": "batch_split", "arm": "patient", "workload": "orders", "op": "produce", "t_us": 1, "token": 7}
     others = [event | {"arm": "unknown"}, event | {"op": "consume"}]
     result = replace(evidence, events=(*evidence.events, event, *others))
-    (check,) = [check for check in integrity_checks(result, Facts(), NO_DOUBTS) if check.id == "integrity/split"]
+    (check,) = [
+        check for check in integrity_checks(result, integrity_results(result, Facts())) if check.id == "integrity/split"
+    ]
     assert (check.status, check.subject, check.arm) == (Status.FAIL, "arm=patient produce", "patient")
     assert (check.why, check.next) == ("1 of 1 batches; a note", "send smaller batches")
     assert [seq for _, seq in check.samples] == [7]
@@ -86,7 +87,8 @@ def test_every_overlap_of_assignments_is_compared_with_the_faults(brokers: list[
     )
     read = [Finding("phantom", "consume", f"{name}/a", 100, 0) for name in ("orders", "audit")]
     facts = Facts(findings={(finding.rule, finding.side, finding.client): finding for finding in read})
-    checks = [check for check in integrity_checks(evidence, facts, NO_DOUBTS) if check.id == "integrity/co_owned"]
+    checks = integrity_checks(evidence, integrity_results(evidence, facts))
+    checks = [check for check in checks if check.id == "integrity/co_owned"]
     assert [check.status for check in checks] == [status, status]
     perhaps = ": all perhaps explained by f (pause), which kept members of g-a from their coordinator"
     assert all(check.why.startswith(f"2 of 2 assignments{perhaps if brokers else ''}") for check in checks)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from aftershock.results.checks.doubts import Doubts, HarnessCheck
-from aftershock.results.checks.suspects import SUSPECTS_MAX, left_out, settled, suspects_of
+from aftershock.results.checks.doubts import SUSPECTS_MAX, Doubts, HarnessCheck, left_out, settled, suspects_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.model.check import Check, Status
 from aftershock.results.model.facts import Facts
@@ -65,6 +64,7 @@ def test_of_very_many_stalls_the_longest_count() -> None:
 
 
 CHECK = Check(id="slo/x", kind="slo", subject="a", status=FAIL, n=9, minimum=1, unit="ms", why="it was slow")
+SLOW = (HarnessCheck(replace(CHECK, id="harness/host", status=OPEN, why="it starved")),)
 
 
 @pytest.mark.parametrize(
@@ -73,23 +73,30 @@ CHECK = Check(id="slo/x", kind="slo", subject="a", status=FAIL, n=9, minimum=1, 
         (900_000, FAIL, OPEN, {}, OPEN, "orders-a-produce stood still for 0.90 s from 15.0 s (the process was stopped"),
         (900_000, FAIL, PASS, {}, OPEN, "orders-a-produce stood still for 0.90 s from 15.0 s (the process was stopped"),
         (900_000, FAIL, FAIL, {}, FAIL, "it was slow; without suspect times: it was slow"),
-        (900_000, FAIL, FAIL, {"harness": "slow"}, FAIL, "it was slow; without suspect times"),
-        (900_000, FAIL, FAIL, {"harness": "slow", "harness_again": "slow"}, OPEN, "slow; measured: it was slow"),
+        (900_000, FAIL, FAIL, {"harness": SLOW}, FAIL, "it was slow; without suspect times"),
+        (
+            900_000,
+            FAIL,
+            FAIL,
+            {"harness": SLOW, "harness_again": SLOW},
+            OPEN,
+            "harness/host: it starved; measured: it was",
+        ),
         (900_000, FAIL, None, {}, OPEN, "orders-a-produce stood still"),
         (0, FAIL, None, {}, FAIL, "it was slow"),
-        (0, FAIL, None, {"harness": "slow"}, OPEN, "slow; measured: it was slow"),
+        (0, FAIL, None, {"harness": SLOW}, OPEN, "harness/host: it starved; measured: it was"),
         (900_000, PASS, None, {}, OPEN, "orders-a-produce stood still for 0.90 s from 15.0 s (the process was stopped"),
         (449_999, PASS, None, {}, PASS, "it was slow"),
         (900_000, OPEN, None, {}, OPEN, "it was slow"),
     ],
 )
 def test_a_check_fails_only_if_it_also_fails_without_suspect_times(
-    late_us: int, status: Status, again: Status | None, doubts: dict[str, str], expected: Status, why: str
+    late_us: int, status: Status, again: Status | None, doubts: dict[str, Any], expected: Status, why: str
 ) -> None:
     """The steady phase lasts 10 s, of which 5 % are 0.5 s; a stall includes the period of the timer, 50 ms."""
     evidence = run_with(stalled(15 * S, late_us))
     facts = None if again is None else Facts()
-    doubt = Doubts(suspects=suspects_of(evidence), again=facts, **doubts)  # type: ignore[arg-type]
+    doubt = Doubts(suspects=suspects_of(evidence), again=facts, **doubts)
     check = replace(CHECK, status=status)
     second = replace(CHECK, status=again or FAIL)
     result = settled(check, lambda _: second, evidence, doubt, [("produce", CLIENTS[0])], ("steady",))
@@ -114,7 +121,7 @@ LAGGED = replace(CHECK, id="harness/generator", status=OPEN, why="it lagged")
 def test_a_check_of_the_harness_concerns_its_client_and_the_readers(
     lane: Side, arm: int, lanes: tuple[tuple[str, str], ...] | None, drift: bool, expected: Status
 ) -> None:
-    doubts = Doubts.of((), [HarnessCheck(LAGGED, lanes, of_latency=drift)])
+    doubts = Doubts(harness=[HarnessCheck(LAGGED, lanes, of_latency=drift)])
     evidence, own = run_with(), [(lane, CLIENTS[arm])]
     check = settled(CHECK, lambda _: CHECK, evidence, doubts, own, ("steady",))
     assert check.status is expected

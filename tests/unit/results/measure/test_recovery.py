@@ -295,7 +295,7 @@ def test_recovery_is_the_calm_that_lasts(
         evidence, found = planted[f"{name} {definition}"]
         of_fault = {key: value for key, value in found.items() if key[0].is_default}
         facts = Facts(recoveries={(calm.fault, client): value for (calm, client), value in of_fault.items()})
-        (check,) = slo_checks(evidence, facts, NO_DOUBTS)
+        (check,) = slo_checks(evidence, facts, (), NO_DOUBTS)
         statuses.append(check.status.value)
     assert [by_first, by_lasting] == statuses, check.why
     result = found[criterion, "orders/patient"]

@@ -159,12 +159,12 @@ def test_a_client_that_stands_still_does_not_excuse_itself() -> None:
     warmup = doubtful("harness/warmup", None, of_latency=True)
     generator, load = doubtful("harness/generator", own), doubtful("harness/load", own)
     unsettled = Play(warmup={"settled": False})
-    assert judged(unsettled, 2, 130, side="consume", of_clients=(warmup,)).status is Status.FAIL
-    assert judged(unsettled, 2, 30, side="consume", of_clients=(warmup,)).status is not Status.FAIL
+    assert judged(unsettled, 2, 130, side="consume", harness=(warmup,)).status is Status.FAIL
+    assert judged(unsettled, 2, 30, side="consume", harness=(warmup,)).status is not Status.FAIL
     assert judged(Play(), 2, 30, side="consume").status is Status.FAIL
-    assert judged(Play(), 20, 60, of_clients=(generator,)).status is Status.FAIL
-    assert judged(Play(), 20, 60, of_clients=(load,)).status is not Status.FAIL
-    assert judged(Play(), 20, 60, harness="harness/host: starved").status is not Status.FAIL
+    assert judged(Play(), 20, 60, harness=(generator,)).status is Status.FAIL
+    assert judged(Play(), 20, 60, harness=(load,)).status is not Status.FAIL
+    assert judged(Play(), 20, 60, harness=(doubtful("harness/host", None),)).status is not Status.FAIL
 
 
 @pytest.mark.parametrize("strict", [False, True])

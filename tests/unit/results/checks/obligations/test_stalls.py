@@ -1,7 +1,7 @@
 """Stalls: Spark's result equals a plain implementation of the rule, and a run's rows lead to the expected checks."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.doubts import NO_DOUBTS, Doubts
+from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, HarnessCheck
 from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.measure.lag import FollowUpJobs
@@ -195,7 +195,7 @@ class Judged:
     evidence: Mapping[str, Evidence]
     facts: Mapping[str, Facts]
 
-    def check(self, name: str, side: str, arm: str = "baseline", untrusted: str | None = None) -> Check:
+    def check(self, name: str, side: str, arm: str = "baseline", untrusted: Sequence[HarnessCheck] = ()) -> Check:
         """Return the obligation check of one side of one arm."""
         checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted))
         (stalls_of,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
@@ -227,7 +227,8 @@ def test_failures_without_partition_stall_the_whole_client(stalled: Judged) -> N
     assert Status.FAIL is check.status
     assert "of the client as a whole" in check.why
     assert "480 records failed, 0 of them while no progress was required" in check.why
-    assert Status.FAIL is not stalled.check("failing", "produce", untrusted="the host was starved").status
+    starved = Check("harness/host", "harness", "run", Status.INCONCLUSIVE, 1, 1, "", "the host was starved")
+    assert Status.FAIL is not stalled.check("failing", "produce", untrusted=[HarnessCheck(starved)]).status
 
 
 def test_a_few_failures_are_reported_and_not_judged(stalled: Judged) -> None:

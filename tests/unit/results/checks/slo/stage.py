@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aftershock.results.checks.doubts import Doubts
+from aftershock.results.checks.doubts import Doubts, HarnessCheck
+from aftershock.results.checks.integrity import integrity_results
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.evidence.evidence import Client, Evidence, Objective, Phase
 from aftershock.results.model.check import Check
@@ -52,7 +53,7 @@ class Stage:
     lag: dict[str, tuple[Lag, ...]] = field(default_factory=dict)
     member_lag: dict[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
     unproven: Mapping[str, str] = field(default_factory=dict)
-    harness: str | None = None
+    harness: Sequence[HarnessCheck] = ()
 
     def latency(
         self, distribution: Distribution, window: str = "fault", client: str = A, metric: str = "latency"
@@ -72,7 +73,13 @@ class Stage:
         return Evidence(
             home=Path("run"),
             run={"topics": [{"name": "orders", "partitions": PARTITIONS}], "status": "complete"},
-            timeline={"steps": [{"id": step, "entry": step.partition("@")[0]} for step in self.steps]},
+            timeline={
+                "steps": [{"id": step, "entry": step.partition("@")[0]} for step in self.steps],
+                "workloads": [
+                    {"name": name, "arms": {client.arm: None for client in self.clients if client.workload == name}}
+                    for name in dict.fromkeys(client.workload for client in self.clients)
+                ],
+            },
             clients=tuple(self.clients),
             producers={0: A, 1: B},
             phases=tuple(Phase(name, fault, start * S, end * S) for name, fault, start, end in phases),
@@ -98,7 +105,7 @@ class Stage:
             lag=self.lag,
             member_lag=self.member_lag,
         )
-        checks = slo_checks(evidence, facts, Doubts(self.unproven, self.harness))
+        checks = slo_checks(evidence, facts, integrity_results(evidence, facts), Doubts(self.unproven, self.harness))
         assert all(check.why and check.why == check.why.strip() for check in checks)
         return checks
 

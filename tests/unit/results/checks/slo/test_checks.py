@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aftershock.errors import EvidenceError
+from aftershock.results.checks.doubts import HarnessCheck
 from aftershock.results.checks.slo.checks import wanted
 from aftershock.results.model.check import Check, Status, Verdict, from_json
 from aftershock.results.model.facts import Cut, Recovered, RecoveryCriterion
@@ -82,7 +83,8 @@ def test_an_unproven_fault_makes_slos_of_its_window_inconclusive(text: str, read
 
 def test_a_lagging_harness_makes_failures_inconclusive() -> None:
     """A lagging harness can only increase latencies, so an SLO that passes still passes."""
-    stage = Stage(harness="harness/generator: late")
+    late = Check("harness/generator", "harness", "run", OPEN, 1, 1, "ms", "late")
+    stage = Stage(harness=[HarnessCheck(late)])
     stage.latency(latencies(1000, 5_000))
     assert [PASS, OPEN] == [stage.check(f"produce.latency p99 < {limit} in fault").status for limit in ("6ms", "5ms")]
 
