@@ -20,7 +20,7 @@ from aftershock.faults.sections.document import load
 from aftershock.faults.sections.workloads import ARMS_MAX
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.campaigns.store import Planned
-from aftershock.results.studies.advice import ADVISED, advised
+from aftershock.results.studies.audit import ADVISED, advised
 from aftershock.workloads.load.assignment import parse_setting
 
 NAME = "audit"

@@ -22,8 +22,7 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.model.text import table
 from aftershock.results.report.page import filled
-from aftershock.results.studies.advice import Advice, advice_of
-from aftershock.results.studies.audit import SYMBOLS, Cell, Mark, cells_of, unsupported
+from aftershock.results.studies.audit import SYMBOLS, Advice, Cell, Mark, advice_of, cells_of, unsupported
 from aftershock.results.studies.part import Part
 
 DOCUMENT, PAGE, MARKDOWN, BADGE = "audit.json", "audit.html", "audit.md", "badge.svg"

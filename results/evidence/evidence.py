@@ -268,6 +268,11 @@ class Evidence:
         """Intervals of each window in microseconds of the run (``phases.windows_of``)."""
         return windows_of(self.phases)
 
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Names of the clients for readers, by client key."""
+        return {client.key: self.subject_of(client) for client in self.clients}
+
     def clients_of(self, side: Side, arm: str | None) -> list[Client]:
         """Return the clients that produce, consume or commit (``side``), of an arm or (None) of all arms."""
         return [client for client in self.clients if side in client.topics and arm in (None, client.arm)]

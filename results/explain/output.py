@@ -19,10 +19,9 @@ from typing import Any
 from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
-from aftershock.results.explain.chapter import Chapter, chapter, labels
+from aftershock.results.explain.chapter import Chapter, chapter
 from aftershock.results.explain.events import Moment, forces
-from aftershock.results.explain.record import RecordHistory
-from aftershock.results.explain.slow import Part, Tale, slowest
+from aftershock.results.explain.record import Part, RecordHistory, Tale, slowest
 from aftershock.results.model.check import Status, Verdict
 from aftershock.results.model.text import cell, explained, explanation, milliseconds, printable, sentence, table
 
@@ -57,7 +56,7 @@ def story(home: Path) -> Story:
 def build_story(
     evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], chapters_max: int | None = None
 ) -> Story:
-    marks, names, faults = evidence.run.get("marks") or {}, labels(evidence), forces(evidence)
+    marks, names, faults = evidence.run.get("marks") or {}, evidence.labels, forces(evidence)
     opening = []
     if marks.get("load_start_us") is not None:
         opening.append(Moment(marks["load_start_us"], "load starts"))

@@ -12,8 +12,11 @@ from typing import Any
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.checks.findings.ownership import Tenure, tenures
+from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.explain.chapter import longest_ownerless_us, rebalances_of
 from aftershock.results.model.check import Check
 from aftershock.results.report import reading
 from aftershock.results.report.svg import (
@@ -23,6 +26,7 @@ from aftershock.results.report.svg import (
     GREY,
     LEVEL_POINTS,
     LINES,
+    ON_COLOUR,
     Band,
     Bins,
     backdrop,
@@ -302,3 +306,67 @@ def forest(rows: Sequence[Compared]) -> Plot | None:
         "Each square is the ratio of two arms, with its confidence interval as a line; the dotted line is a ratio of 1."
     )
     return Plot(svg, sentence, caption)
+
+
+LANES_MAX = 60
+"""Lanes of a chart; the page says how many partitions are left out."""
+_NUMBERED_SHARE_MIN = 0.03
+"""Share of the chart's width from which a member's number is written on its lane."""
+
+
+def ownership(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[Plot]:
+    """Return a chart for each group of several members; ``labels`` maps clients to their names."""
+    groups = [client for client in evidence.clients if client.consumes_from and client.members > 1]
+    return [
+        _ownership_chart(evidence, client, owned, labels.get(client.key, client.key), sentence, number)
+        for number, client in enumerate(groups)
+        if (owned := tenures(evidence, client))
+        and (sentence := reading.ownership(rebalances_of(analysis, client), longest_ownerless_us(analysis, client)))
+    ]
+
+
+def _ownership_chart(
+    evidence: Evidence,
+    client: Client,
+    owned: Sequence[Tenure],
+    label: str,
+    sentence: str,
+    number: int,
+) -> Plot:
+    end_us = max((phase.end_us for phase in evidence.phases), default=0)
+    places = sorted({tenure.place for tenure in owned})
+    shown = places[:LANES_MAX]
+    height = {place: index for index, place in enumerate(shown)}
+    members = {worker: index for index, worker in enumerate(client.workers("consume"))}
+    drawn = bands(evidence)
+    with drawing(10.0, 1.3 + 0.19 * len(shown)) as figure:
+        axis = figure.subplots()
+        axis.set_xlim(0, max(end_us, 1) / 1e6)
+        for tenure in owned:
+            if tenure.place in height and tenure.start_us < end_us:
+                lane, member = height[tenure.place], members[tenure.worker]
+                start_s, end_s = tenure.start_us / 1e6, min(tenure.end_us, end_us) / 1e6
+                axis.hlines(lane, start_s, end_s, colors=LINES[member % len(LINES)][0], linewidth=10)
+                if end_s - start_s >= _NUMBERED_SHARE_MIN * axis.get_xlim()[1]:
+                    beside: Any = {"xytext": (2, 0), "textcoords": "offset points"}
+                    text = f"{member + 1}"
+                    axis.annotate(text, (start_s, lane), **beside, fontsize=8, va="center_baseline", gid=ON_COLOUR)
+                else:
+                    axis.plot([start_s], [lane], "|", color=GREY, markersize=8)
+        backdrop(axis, drawn, ())
+        names = [f"{topic}/{partition}" for topic, partition in shown]
+        axis.set_yticks(range(len(shown)), [short(name, 30) for name in names], parse_math=False, fontsize=8)
+        axis.set_ylim(len(shown) - 0.4, -0.6)
+        plain(axis, short(f"owners of the partitions, {label}", 80), 4 + LEVEL_POINTS * name_bands(axis, drawn))
+        axis.grid(visible=False)
+        time_axis(axis)
+        handles = [Line2D([], [], color=LINES[index % len(LINES)][0], linewidth=6) for index in members.values()]
+        texts = [f"member {index + 1}" for index in members.values()]
+        figure.legend(handles, texts, loc="outside lower left", ncols=8, frameon=False, handlelength=1.2)
+        svg = rendered(figure, f"ownership-{number}", f"Owners of the partitions, {label}", sentence)
+    caption = (
+        "A lane is coloured, and numbered, by the member that owns the partition, from `assigned` to `revoked`, `lost` "
+        f"or its death; a gap has no owner. {faults_caption(drawn)}"
+    )
+    left_out = len(places) - len(shown)
+    return Plot(svg, sentence, f"{caption} {left_out} more partitions are in events.jsonl." if left_out else caption)

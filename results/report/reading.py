@@ -162,3 +162,17 @@ def forest(verdicts: Sequence[str]) -> str:
     """Describe the forest plot by the number of comparisons with each verdict."""
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     return f"Comparisons: {counts}. A confidence interval that contains 1 proves neither a difference nor equality."
+
+
+def ownership(rebalances: Rows, ownerless_us: int = 0) -> str:
+    """Return a sentence about a group's rebalances and its longest wait without a delivering owner."""
+    parts = ["The group did not rebalance"]
+    if rebalances:
+        longest_s = max(row["end_us"] - row["start_us"] for row in rebalances) / 1e6
+        parts = [f"{len(rebalances)} rebalances, the longest took {longest_s:.1f} s"]
+    kept = [row["kept_us"] for row in rebalances if row["kept_us"] is not None]
+    again = sum(change["again"] for row in rebalances for change in row["moved"])
+    parts += [f"a record waited up to {ownerless_us / 1e6:.1f} s without a delivering owner"] if ownerless_us else []
+    parts += [f"partitions that kept their owner stood still for up to {max(kept) / 1e6:.1f} s"] if kept else []
+    parts += [f"{again} records were delivered again"] if again else []
+    return "; ".join(parts) + "."

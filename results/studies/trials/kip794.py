@@ -16,32 +16,25 @@ several runs, so neighbouring slices count as independent. ``predicted`` of a cl
 Java's producer and librdkafka have no metric of draws, and turns of records would hide repeated draws, so their arms
 are judged by bytes only.
 
-A record that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen. A
-record's key depends only on the record's number, so the same record can be compared across arms.
+A record belongs to the slice of time that contains its intended time, and the latency of a failed record is infinite.
+One that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen. A record's
+key depends only on the record's number, so the same record can be compared across arms. The slow broker leads partition
+0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.studies.part import Floats, Part, Slice, bootstrap, mean, median, quantile, slope
+from aftershock.results.studies.part import Floats, Part, Slice, bootstrap, mean, median, quantile, slices, slope
 from aftershock.results.studies.statement import Estimate, Measured, Plot, unknown
 from aftershock.results.studies.trials.claim import Measure, Parts, on_part, register
-from aftershock.results.studies.trials.kip794_placement import (
-    NOWHERE,
-    PARTITIONS,
-    SLOW,
-    THIRD,
-    Placed,
-    draws_by_partition,
-    placed,
-    settled,
-    shares,
-    spans,
-)
 
 TEXT, SHIPPED, FOREIGN, RACK = "text", "shipped", "foreign", "rack"
 SHIPPED_PRODUCTION = f"{SHIPPED}-production"
@@ -60,6 +53,68 @@ PREDICTED: Mapping[tuple[str, str, str], float] = {
     (SHIPPED, "adaptive", SERIES2): 26.2,
 }
 """Percentage of the bytes to the slow broker in the simulation, by run, arm and fault."""
+SLOW, PARTITIONS = 0, range(3)
+THIRD = 100 / len(PARTITIONS)
+SLICE_US = 20_000_000
+NOWHERE = -1
+"""Partition number of a record for which no partition was chosen."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Records of one producer in send order; ``partition`` is ``NOWHERE`` if no partition was chosen."""
+
+    seq: NDArray[np.int64]
+    partition: NDArray[np.int64]
+    intended_us: NDArray[np.int64]
+    latency_us: Floats
+    size_bytes: Floats
+    ok: NDArray[np.bool_]
+
+    def within(self, span: Slice) -> "Placed":
+        mask = (self.intended_us >= span.start_us) & (self.intended_us < span.end_us)
+        return Placed(*(getattr(self, field.name)[mask] for field in fields(self)))
+
+    def share(self, partition: int) -> float:
+        """Return a partition's percentage of a producer's acknowledged bytes, NaN without acknowledged bytes."""
+        total = float(self.size_bytes[self.ok].sum())
+        return 100 * float(self.size_bytes[self.ok & (self.partition == partition)].sum()) / total if total else np.nan
+
+
+def placed(part: Part, client: str) -> Placed:
+    columns = ("seq", "partition", "intended_us", "done_us", "bytes")
+    rows = part.outcomes("produce", (*columns, "status"), client).sort_by("seq")
+    seq, partition, intended, done, size = (
+        pc.fill_null(rows[name], NOWHERE).to_numpy().astype(np.int64) for name in columns
+    )
+    ok = pc.equal(rows["status"], "ok").to_numpy(zero_copy_only=False).astype(bool)
+    latency = np.where(ok, done - intended, np.inf).astype(float)
+    return Placed(seq, partition, intended, latency, np.maximum(size, 0).astype(float), ok)
+
+
+def shares(records: Placed, spans: Sequence[Slice], partition: int) -> list[float]:
+    return [share for span in spans if not np.isnan(share := records.within(span).share(partition))]
+
+
+def spans(part: Part, fault: str) -> tuple[Slice, ...]:
+    windows = [slices(row["start_us"], row["end_us"], SLICE_US) for row in part.phases(fault)]
+    return tuple(span for window in windows for span in window)
+
+
+def settled(part: Part, fault: str) -> tuple[Slice, ...]:
+    return spans(part, fault)[1:]
+
+
+def draws_by_partition(part: Part, worker: str, within: Sequence[Slice]) -> Floats:
+    """Return a partitioner's draws as an array by partition and slice of time, from samples once a second."""
+    ends = np.array(within, float).reshape(-1, 2)
+    drawn = np.zeros((len(PARTITIONS), len(ends)))
+    for partition in PARTITIONS:
+        samples = part.samples(f"client.partition_draws_{partition}/{worker}")
+        if samples.num_rows:
+            times_us, counts = (samples[name].to_numpy() for name in ("t_us", "value"))
+            drawn[partition] = np.diff(np.interp(ends, times_us, counts))[:, 0]
+    return drawn
 
 
 def of(part: Part, arm: str) -> Placed:

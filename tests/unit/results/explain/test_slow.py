@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aftershock.results.explain.events import Force
-from aftershock.results.explain.slow import Attempted, Part, behind, budget, delivery, on_path, own
+from aftershock.results.explain.record import Attempted, Part, behind, budget, delivery, on_path, own
 
 KINDS = ("batch_retried", "hint_accepted", "hint_refused", "metadata_refreshed", "throttled", "session_lost")
 

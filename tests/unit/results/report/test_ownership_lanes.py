@@ -6,7 +6,7 @@ from importlib import resources
 
 import pytest
 
-from aftershock.results.report.ownership import LANES_MAX, charts
+from aftershock.results.report.plots import LANES_MAX, ownership
 from aftershock.results.report.svg import LINES
 from aftershock.tests.unit.results.checks.slo.stage import client
 from aftershock.tests.unit.results.checks.test_ownership import event, group
@@ -31,7 +31,7 @@ def _svg(partitions: int) -> str:
     owned = [range(number, partitions, MEMBERS) for number in range(MEMBERS)]
     events = [event(1, worker, "assigned", *own) for worker, own in zip(workers, owned, strict=True)]
     events += [event(20, workers[0], "revoked", 0), event(21, workers[-1], "assigned", 0)]
-    (chart,) = charts(replace(group(*events), clients=(members,)), {}, {})
+    (chart,) = ownership(replace(group(*events), clients=(members,)), {}, {})
     assert (partitions > LANES_MAX) == ("more partitions are in events.jsonl" in chart.caption)
     return chart.svg
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.results.studies.advice import LEVERS, advice_of, advised
-from aftershock.results.studies.audit import cells_of
+from aftershock.results.studies.audit import LEVERS, advice_of, advised, cells_of
 from aftershock.results.studies.part import Part
 from aftershock.tests.unit.results.studies.test_audit import CALM, GOOD, SLOW, S, run
 
