@@ -90,10 +90,13 @@ def test_an_unreachable_master_is_an_error_at_once(url: str, tmp_path: Path) -> 
         session(tmp_path / "spark.log", url).__enter__()
 
 
-def test_other_addresses_are_not_probed() -> None:
+def test_other_addresses_are_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only addresses that accept a TCP connection can be probed."""
+    probed: list[tuple[str, int]] = []
+    monkeypatch.setattr("socket.create_connection", lambda place, _: probed.append(place))
     for url in ("local[2]", "yarn", "k8s://https://127.0.0.1:1"):
         reachable(url)
+    assert probed == []
 
 
 def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
