@@ -6,35 +6,18 @@ line (``whole_lines``). Local and remote files have the same error messages, in 
 
 A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
 merges join lines. If a line of a ledger can't be read, a warning names the line, and the other lines are used.
-
-A line of a journal ends with its checksum, the CRC-32 of the bytes before ``, "crc"``. Version 0.1 wrote none.
 """
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact_known
+from aftershock.results.evidence.checksums import body_of, framed
 from aftershock.results.model.check import SCHEMA_VERSION as VERDICT_VERSION
-
-_CHECKSUM = re.compile(rb', "crc": "[0-9a-f]{8}"\}')
-_LENGTH = len(', "crc": "89abcdef"}')
-
-
-def framed(body: bytes) -> bytes:
-    """Return a line, of which ``body`` is all but the closing brace, with its checksum."""
-    return body + b', "crc": "%08x"}' % zlib.crc32(body)
-
-
-def body_of(text: bytes) -> bytes | None:
-    """Return the bytes of a line before its checksum; None for a line without one."""
-    start = max(0, len(text) - _LENGTH)
-    return text[:start] if _CHECKSUM.fullmatch(text, start) else None
-
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.explain.chapter import of_client, told
+from aftershock.results.explain.chapter import rebalance_moments, rebalances_of
 from aftershock.results.measure.rebalances import ownerless_waits, rebalances, waits_of
 from aftershock.results.model.facts import OwnerlessWait, Rebalance, Stall
 from aftershock.results.report import reading
@@ -212,9 +212,9 @@ def test_the_story_of_a_rebalance(returned: bool, told_as: str) -> None:
     (rebalance,) = found(evidence, lane(FIRST, 1, 1, 2, 19.9), lane(new_owner, 1, 21, 22, 40, due_s=20))
     rows = [vars(rebalance) | {"moved": [vars(change) for change in rebalance.moved]}]
     analysis = {"rebalances": [{"client": owner.key, "rebalances": rows}]}
-    moments = [*told(of_client(analysis, owner), owner, 0, 60 * S, "arm=a")]
+    moments = [*rebalance_moments(rebalances_of(analysis, owner), owner, 0, 60 * S, "arm=a")]
     assert told_as in moments[0].text
-    assert [] == [*told(rows, owner, 30 * S, 60 * S, "arm=a")]
+    assert [] == [*rebalance_moments(rows, owner, 30 * S, 60 * S, "arm=a")]
     if not returned:
         assert (
             "member 2 gets orders/1; orders/1 was read again last; records of orders/1 waited 2.000 s"

@@ -15,8 +15,7 @@ import pytest
 from aftershock.errors import EvidenceError
 from aftershock.results.measure.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
 from aftershock.results.model.check import Check, Status, Verdict
-from aftershock.results.report import failed
-from aftershock.results.report.page import CHAPTERS_MAX, CHECKS_MAX, ROWS_MAX, write_report
+from aftershock.results.report.page import CHAPTERS_MAX, CHECKS_MAX, EVENTS_MAX, PASTED_MAX, ROWS_MAX, write_report
 from aftershock.results.report.plots import panels
 from aftershock.results.report.svg import PALETTE, Band, drawing, latency_svg, time_axis
 from aftershock.results.report.tables import METRICS, QUANTILES
@@ -357,14 +356,14 @@ def test_markdown_for_an_issue_is_made_for_a_limited_number_of_checks(
     many = made.copy()
     many.events += [{"t_us": 26_000_000 + at, "arm": "patient", "event": "throttled"} for at in range(20_000)]
     formatted: list[object] = []
-    monkeypatch.setattr(failed, "event", lambda line: str(formatted.append(line)))
+    monkeypatch.setattr("aftershock.results.report.page.event", lambda line: str(formatted.append(line)))
     bad = Check("slo/0", "slo", "run", Status.FAIL, 1, 1, "", "bad", phase="fault/kill-1")
     checks = [replace(bad, id=f"slo/{number}") for number in range(2000)]
     home = judged(many, bins())
     (home / "verdict.json").write_text(Verdict("run-1", "demo", 7, ("baseline",), tuple(checks)).text())
     page = write_report(home).read_text()
-    assert page.count("as Markdown, for an issue") == failed.PASTED_MAX
-    assert 0 < len(formatted) <= failed.PASTED_MAX * failed.EVENTS_MAX
+    assert page.count("as Markdown, for an issue") == PASTED_MAX
+    assert 0 < len(formatted) <= PASTED_MAX * EVENTS_MAX
     assert "more events, in journal.jsonl" in page
 
 

@@ -14,7 +14,7 @@ from aftershock.results.checks.obligations.lanes import lanes
 from aftershock.results.checks.progress import SHARE_MIN, obligation_checks
 from aftershock.results.evidence.leadership import Leadership
 from aftershock.results.model.check import Check, Status
-from aftershock.results.model.facts import Distribution, Facts, Host, Stall
+from aftershock.results.model.facts import Distribution, Facts, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S
 from aftershock.tests.unit.results.checks.obligations.simulator import Simulation
 
@@ -75,7 +75,7 @@ def judged(
     """Return the obligation check of a producer with these stalls on its only partition."""
     seen = tuple(Stall("produce", "w/base", 0, round(start * S), round(end * S)) for start, end in stalls)
     known = {("produce.latency", "w/base", "run"): Distribution(n=1000)}
-    facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=seen)
+    facts = Facts(distributions=known, stalls=seen)
     evidence = play.evidence()
     evidence = replace(evidence, clients=tuple(replace(client, acks=acks) for client in evidence.clients))
     evidence = replace(evidence, leaders=leaders)

@@ -7,7 +7,7 @@ import pytest
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, HarnessCheck
 from aftershock.results.checks.progress import SHARE_MIN, obligation_checks
 from aftershock.results.model.check import Check, Status
-from aftershock.results.model.facts import Distribution, Facts, Host, Stall
+from aftershock.results.model.facts import Distribution, Facts, Stall
 from aftershock.tests.unit.results.checks.obligations.plays import Fault, Play, S, lasting
 
 DEFAULTS: dict[str, object] = {}
@@ -26,7 +26,7 @@ def judged(
         Stall(side, "w/base", place, round(start_s * S), round(end_s * S), waited_us=waited_us) for place in (None, 0)
     )
     known = {(f"{side}.latency", "w/base", "run"): Distribution(n=1000)}
-    facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=stalls)
+    facts = Facts(distributions=known, stalls=stalls)
     checks = obligation_checks(play.evidence(), facts, Doubts(**doubts) if doubts else NO_DOUBTS)
     (check,) = (each for each in checks if each.id == f"obligation/{side}")
     return check
@@ -171,7 +171,7 @@ def test_a_client_that_stands_still_does_not_excuse_itself() -> None:
 def test_too_short_a_time_is_not_passed(strict: bool) -> None:
     """A check that judged little says so, with what would change it; it affects the run only in a strict verdict."""
     lost = Play([lasting("mystery", 20, 110)], settings=DEFAULTS)
-    facts = Facts({("produce.latency", "w/base", "run"): Distribution(n=1000)}, {}, {}, {}, {}, {}, Host(), (), S)
+    facts = Facts(distributions={("produce.latency", "w/base", "run"): Distribution(n=1000)})
     check = obligation_checks(lost.evidence(), facts, Doubts(strict=strict))[0]
     assert (Status.INCONCLUSIVE, strict) == (check.status, check.gate)
     assert check.share is not None
