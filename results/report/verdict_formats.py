@@ -48,7 +48,7 @@ def summary(verdict: Verdict) -> str:
     blocks = [
         fill(sentence(verdict), WIDTH),
         _provisional(verdict),
-        *map(_trusted, verdict.trusted),
+        *(_indented(f"judged with --trust: {difference}") for difference in verdict.trusted),
         _judged_share(verdict),
         *map(_attention, troubled[:_ATTENTION_MAX]),
     ]
@@ -76,7 +76,8 @@ def summary(verdict: Verdict) -> str:
         )
     )
     blocks += map(_finding, watched)
-    blocks += [_finding(replace(check, why=check.finding, next=None)) for check in verdict.checks if _is_noted(check)]
+    noted = [check for check in verdict.checks if check.finding and check.status is Status.PASS]
+    blocks += [_finding(replace(check, why=check.finding, next=None)) for check in noted]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -100,16 +101,17 @@ def _judged_share(verdict: Verdict) -> str:
     for share, checks in by_share.items():
         names = ", ".join(f"{check.id} of {check.subject.replace('arm=', '')}" for check in checks)
         words = f"judged for {share} of the time after warm-up: {names}. To judge more: {checks[0].next}"
-        lines.append(fill(printable(words), WIDTH, subsequent_indent="  "))
+        lines.append(_indented(words))
     return "\n".join(lines)
 
 
-def _trusted(difference: str) -> str:
-    return fill(printable(f"judged with --trust: {difference}"), WIDTH, subsequent_indent="  ")
+def _indented(words: str) -> str:
+    """Return a paragraph whose lines after the first are indented."""
+    return fill(printable(words), WIDTH, subsequent_indent="  ")
 
 
 def _attention(check: Check) -> str:
-    head = fill(printable(f"{status(check)} {check.id} ({check.subject})"), WIDTH, subsequent_indent="  ")
+    head = _indented(f"{status(check)} {check.id} ({check.subject})")
     samples = ", ".join(f"{producer_id}:{seq}" for producer_id, seq in check.samples[:5])  # as many as fit a line
     more = ", ..." if len(check.samples) > 5 else ""  # noqa: PLR2004
     texts = [check.why, f"records: {samples}{more}" if samples else "", f"next: {check.next}" if check.next else ""]
@@ -124,11 +126,6 @@ def _is_judged_too_little(check: Check) -> bool:
 
 def _is_finding(check: Check) -> bool:
     return not check.gate and check.status is Status.FAIL
-
-
-def _is_noted(check: Check) -> bool:
-    """Return True for a check that passed and has a finding all the same."""
-    return bool(check.finding) and check.status is Status.PASS
 
 
 def _finding(check: Check) -> str:

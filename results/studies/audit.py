@@ -95,7 +95,7 @@ def _cell(scenario: str, part: Part, workload: Mapping[str, Any], arm: str) -> C
     gaps = [part.blocks(client, f"{side}.gap") for side in sides]
     checks = [check for check in part.run.verdict.checks if check.arm == arm]
     mark, reason, brief = _mark(checks, part, max(len(blocks), len(gaps[0])))
-    under, steady = (_p95(part, client, window) for window in ("fault", "steady"))
+    under, steady = (part.quantile_us(client, "produce.latency", window, QUANTILE)[0] for window in ("fault", "steady"))
     before_heal = [block.before_heal for block in blocks.values() if block.before_heal is not None]
     statuses = part.outcomes("produce", ["status"], client)["status"]
     return Cell(
@@ -148,11 +148,6 @@ def spread(blocks: Iterable[Block]) -> Spread:
     figures = middle, values[rank - 1], values[count - rank]
     median, low, high = (None if value == float("inf") else value for value in figures)
     return Spread(median, low, high, count)
-
-
-def _p95(part: Part, client: str, window: str) -> float | None:
-    value, n = part.quantile_us(client, "produce.latency", window, QUANTILE)
-    return value if n else None
 
 
 def _longest_s(sides: Iterable[Mapping[int, Block]]) -> float | None:

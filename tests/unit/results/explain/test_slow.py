@@ -1,6 +1,6 @@
 """Parts of a record's latency: the parts add up, and indistinguishable parts stay one part."""
 
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aftershock.results.explain.events import Force
 from aftershock.results.explain.record import Attempted, Part, behind, budget, delivery, on_path, own
+from aftershock.tests.unit.results.checks.slo.stage import Stage, client
 
 KINDS = ("batch_retried", "hint_accepted", "hint_refused", "metadata_refreshed", "throttled", "session_lost")
 
@@ -118,8 +119,8 @@ def test_lost_packets_are_told_by_what_tcp_sent_again() -> None:
     witness = {"what": "TCP segments", "asked": 1, "observed": 112, "unit": "segments", "n": 900, "ok": True}
     lines = ({"fault": "lossy", "state": "witnessed", "targets": {"links": ["client_a-k2"]}, "witness": witness},)
     lossy = Force("lossy", "packet_loss", lines, (0, 9_000_000), 0, 9_000_000, by_hand=False, rehearsed=False)
-    client = SimpleNamespace(key="orders/a", produce_rack="a")
-    evidence: Any = SimpleNamespace(steps=[{"id": "lossy", "parameters": {"share": "5%"}}], clients=[client])
+    evidence = Stage(clients=[replace(client("a"), produce_rack="a")], steps=["lossy"]).evidence()
+    evidence.timeline["steps"][0]["parameters"] = {"share": "5%"}
     text = on_path(record(intended_us=1_000_000, done_us=1_204_000), evidence, [lossy])
     assert text
     assert "packet_loss" in text
