@@ -163,10 +163,12 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
     # time never went backwards: each latency is a difference of two clock readings
     metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
     n = sum(facts.distribution(metric, client.key, RUN).n for client in evidence.clients for metric in metrics)
-    why = f"{facts.backwards} of {n} rows ended before they were sent" if n else "no record was observed"
+    premature = sum(finding.broken for (rule, _, _), finding in facts.findings.items() if rule == "premature")
+    backwards = facts.backwards + premature
+    why = f"{backwards} of {n} rows ended before they were sent" if n else "no record was observed"
     advice = "find the program that changes the host's clock, or run the plan again"
-    values = {"observed": float(facts.backwards), "threshold": 0.0, "unit": "rows", "n": n}
-    clock = trust_check("harness", "clock", why, advice, passed=n > 0 and not facts.backwards, **values)
+    values = {"observed": float(backwards), "threshold": 0.0, "unit": "rows", "n": n}
+    clock = trust_check("harness", "clock", why, advice, passed=n > 0 and not backwards, **values)
 
     files = sum(len(parts) for parts in evidence.parquet.values())
     why = "the run finished and its manifest lists all evidence files"

@@ -257,7 +257,7 @@ class Anatomy:
         kills = [
             {"t_us": line["t_us"], "event": "restarted", "worker": worker}
             for line in self.journal
-            if line["state"] in ("intended", "injected") and (line.get("undo") or {}).get("verb") == "start_clients"
+            if line["state"] == "injected" and (line.get("undo") or {}).get("verb") == "start_clients"
             for worker in line["targets"].get("clients", ())
         ]
         found: list[Tenure] = []

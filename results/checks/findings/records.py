@@ -226,6 +226,7 @@ def of_ledger(ledger: DataFrame, log: DataFrame, dims: Dims) -> DataFrame:
         Fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1, at_copy),
         Fact("misplaced", "produce", client, comparable, elsewhere, when_misplaced),
         Fact("in_doubt", "produce", client, in_doubt, logged),
+        Fact("premature", "produce", client, F.size("deliveries") > 0, had_us < F.col("sent_us")),
         Fact("phantom", "produce", client, failed, logged),
         _foreign(LOG_READER, F.col("logged")),
     ]

@@ -15,12 +15,13 @@ responses of the same broker in the newest epoch of the partition. A broker note
 records (``Partition.readRecords``), and the next response has the watermark up to which it has read at least. So a
 record is ``beyond`` only if its offset is not below any high watermark that the reader received from the assignment to
 one second after the delivery, or with the next delivery if that comes later; without a delivery a second later nothing
-is said. Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record
-that an earlier attempt wrote.
+is said. A later attempt may be acknowledged for a record that an earlier attempt wrote, so its leader epoch may be
+higher than that of its record: only first attempts are ``sure``, and a row's epoch is compared with that of the last
+sure row before it.
 
 The function ``in_doubt`` first reads far less data to select sequences that may contain a broken row, and counts the
-rows of the others; only the selected sequences are examined row by row. Acknowledgements need no sorting, because all
-acknowledged offsets of a leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
+rows of the others; only the selected sequences are examined row by row. Acknowledgements need no sorting, because the
+sure offsets of a leader epoch in a partition must lie above all acknowledged offsets of earlier epochs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,16 +73,19 @@ def in_doubt(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
         F.max(F.coalesce(suspect, F.lit(False))).alias("suspect"),
         *(F.count("*").alias("n"), F.count("epoch").alias("epochs"), F.count("mark").alias("marks")),
     )
-    # acknowledgements with an offset that is not above all offsets of the previous leader epoch
+    # acknowledgements with a sure offset that is not above all offsets of earlier leader epochs
     ranges = (
         rows.where(acks)
         .groupBy("owner", "print", "epoch")
-        .agg(F.min("value").alias("first"), F.max("value").alias("last"), F.count("*").alias("n"))
+        .agg(
+            F.min(F.when(F.col("sure"), F.col("value"))).alias("first"),
+            *(F.max("value").alias("last"), F.count("*").alias("n")),
+        )
     )
-    last_before = F.lag("last").over(Window.partitionBy("print").orderBy("epoch"))
+    earlier = Window.partitionBy("print").orderBy("epoch").rowsBetween(Window.unboundedPreceding, -1)
     mixed = F.coalesce(F.col("first") <= F.col("before"), F.lit(False))
     of_acks = (
-        ranges.withColumn("before", last_before)
+        ranges.withColumn("before", F.max("last").over(earlier))
         .groupBy("print")
         .agg(
             F.max("owner").alias("owner"),
@@ -159,12 +163,13 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
     reads = delivered.withColumns({"side": F.lit("read"), "value": F.col("offset")})
     times = {"from_us": F.col("at"), "until_us": F.col("at")}
     reads = reads.withColumns(times).select(*_SEQUENCE, "value", "at", *marks, "producer_id", "seq", "offset", *times)
-    # acknowledgements of first attempts: value and ``at`` are the offset
-    acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
+    # acknowledgements: value and ``at`` are the offset
+    acked = (F.col("op") == "produce") & (F.col("status") == "ok")
     acks = read.outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull()).select(
         *("run", F.lit("acks").alias("side"), F.concat_ws("/", "workload", "arm").alias("client")),
         *("topic", "partition", lane, F.col("offset").alias("value"), F.col("offset").alias("at")),
         *(F.col("leader_epoch").alias("epoch"), "producer_id", "seq", "offset"),
+        F.coalesce(F.col("attempts") == 1, F.lit(False)).alias("sure"),
         *(F.col("done_us").alias("from_us"), F.col("done_us").alias("until_us")),
     )
     rows = logged.unionByName(reads, allowMissingColumns=True).unionByName(acks, allowMissingColumns=True)
@@ -177,7 +182,7 @@ def _owner() -> Column:
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add ``late`` (a row with a higher value precedes), ``before`` (previous row) and ``dirty`` (any row is late).
+    """Add ``late`` (a row with a higher value precedes), ``before`` (last sure row) and ``dirty`` (any row is late).
 
     A record of the log that was acknowledged before a record before it was sent was certainly written in another order
     than the log shows, so nothing explains that: it loses its times.
@@ -186,7 +191,8 @@ def _flagged(rows: DataFrame) -> DataFrame:
     order = lane.orderBy("at", "value")
     highest = F.max(F.struct("value", "sent_us")).over(order.rowsBetween(Window.unboundedPreceding, -1))
     late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest["value"], F.lit(False))
-    before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(order)
+    sure = F.when(F.coalesce("sure", F.lit(True)), F.struct("value", "epoch", "high_watermark", "broker_id"))
+    before = F.last(sure, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, -1))
     soon = lane.orderBy("at").rangeBetween(Window.unboundedPreceding, SECOND_US)
     top = F.greatest(F.max("high_watermark").over(soon), F.lead("high_watermark").over(order))
     flagged = rows.withColumns({"late": late, "before": before, "top": top})

@@ -163,6 +163,17 @@ def acknowledged_by_an_old_leader(run: Run) -> None:
     run.set("produce", run.at("produce", 0, 1450), leader_epoch=1)
 
 
+@defect("the same by the second attempt of its record", fails=("integrity/backward",))
+def acknowledged_late_by_an_old_leader(run: Run) -> None:
+    run.set("produce", run.at("produce", 0, 1450), leader_epoch=1, attempts=2)
+
+
+@defect("a second attempt acknowledged by a newer leader epoch than that of later offsets: no alarm")
+def acknowledged_again_by_a_new_leader(run: Run) -> None:
+    """The first attempt has written the record; the new leader acknowledges the second attempt as a duplicate."""
+    run.set("produce", run.at("produce", 0, 1450), leader_epoch=9, attempts=2)
+
+
 @defect("a record of the log with an older leader epoch than the record before it", fails=("integrity/backward",))
 def written_in_an_old_epoch(run: Run) -> None:
     run.set("log", run.at("log", 0, 1450), leader_epoch=1)

@@ -224,6 +224,19 @@ def clock_backwards(run: Run) -> None:
     run.set("produce", index, done_us=run.get("produce", index)["sent_us"] - 1)
 
 
+@defect("a record that was delivered after it was due, but before it was sent", unsure=("harness/clock",))
+def delivered_before_it_was_sent(run: Run) -> None:
+    sent_us = run.get("produce", run.at("produce", 0, 350))["intended_us"] + 2000
+    run.set("produce", run.at("produce", 0, 350), sent_us=sent_us)
+    run.set("consume", run.at("consume", 0, 350, "patient"), done_us=sent_us - 1)
+
+
+@defect("a record that waited to be sent for longer than others took to be delivered: no alarm")
+def sent_late(run: Run) -> None:
+    index = run.at("produce", 0, 350)
+    run.set("produce", index, sent_us=run.get("produce", index)["done_us"] - 1)
+
+
 @defect("a phase in which nothing was sent", unsure=("slo/produce.latency-p95-fault/latency-1", "harness/load"))
 def a_phase_without_records(run: Run) -> None:
     run.slos("produce.latency p95 < 250ms in fault/latency-1", "produce.latency p95 < 50ms in steady")
