@@ -54,7 +54,7 @@ site: docs
 
 # the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap
-	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/KIPS.md README.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/kips README.md
 
 # the evidence of the KIPs' headline claims, from runs/ into the repository: `aftershock kip 951 --from docs/evidence/kip951`
 evidence: bootstrap

@@ -26,7 +26,7 @@ from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.studies import statement
 from aftershock.results.studies.part import Part
-from aftershock.results.studies.statement import Measured, Plot, Statement, Word, unknown
+from aftershock.results.studies.statement import DECIDING, Measured, Plot, Role, Statement, Word, unknown
 from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, tally, verdict
 from aftershock.results.studies.trials.mechanism import mechanism
 
@@ -132,7 +132,12 @@ def _environment(run: Mapping[str, Any]) -> str:
     return ", ".join([*content, *host_text, str(host.get("kernel", "unknown")), f"Aftershock {run.get('git')}"])
 
 
-_HEADERS: dict[Word, str] = {"confirmed": "pass", "contradicted": "fail", "undecided": "inconclusive"}
+_HEADERS: dict[Word, str] = {
+    "confirmed": "pass",
+    "contradicted": "fail",
+    "excluded": "inconclusive",
+    "undecided": "inconclusive",
+}
 
 
 def write(trial: Trial, result: TrialResult, home: Path) -> Path:
@@ -167,6 +172,8 @@ def text(result: TrialResult) -> str:
     lines += _wrapped(result.verdict.why, "  ")
     for claim in result.statements:
         lines += ["", *_text_row(claim.role, f"{claim.id}{' (headline)' if claim.headline else ''}: {claim.claim}")]
+        if claim.clients:
+            lines += _text_row("clients", claim.clients)
         if claim.published:
             lines += _text_row("published", claim.published)
         lines += _text_row("measured", statement.figure(claim.ours))
@@ -218,51 +225,71 @@ _HEAD = "| | claim | published | measured | rule; units, power | result |\n| ---
 
 def digest(trials: list[TrialResult]) -> str:
     """Return a Markdown table of the headline claim, under both profiles, and the claims by word of each trial."""
-    lines = ["| KIP | headline claim | published | measured | Kafka's defaults | all claims |", "|" + " --- |" * 6]
+    head = "| KIP | headline claim | published | measured | brokers with default settings | all claims |"
+    lines = [head, "|" + " --- |" * 6]
     for result in trials:
         headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
-        title, counts = f"{result.kip}, {result.title}", str(tally(result.statements)) if result.parts else "not run"
+        title, counts = f"{result.kip}, {result.title}", tally(result.statements) if result.parts else "not run"
         both = [headline, *(claim for claim in result.statements if claim.role == "production")]
         figures = [f"{claim.word}: {statement.figure(claim.ours)}" for claim in both]
-        lines.append(_cells((title, headline.claim, headline.published, *[*figures, "-"][:2], counts)))
+        lines.append(_cells((title, _with_clients(headline), headline.published, *[*figures, "-"][:2], counts)))
     return "\n".join(lines)
 
 
-def table(trials: list[TrialResult], charts: Mapping[int, Sequence[Plot]] | None = None) -> str:
-    """Return Markdown with the charts, which lie in the folder ``kips``, and the table of all claims of each trial."""
+def section(result: TrialResult, charts: Sequence[Plot]) -> str:
+    """Return Markdown with the answer of a trial, its charts (in the folder of the page), and the tables of its claims.
+
+    Tables of mechanisms, controls and figures are folded.
+    """
+    headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
+    published = f" Published: {headline.published}." if headline.published != "-" else ""
+    lines = [f"**{headline.word.capitalize()}**: {headline.claim}: {statement.figure(headline.ours)}.{published}\n"]
+    lines += [f"{tally(result.statements)}.\n"]
+    deciding = [claim for claim in result.statements if claim.role in DECIDING and claim.word != "confirmed"]
+    lines += [f"* {claim.word}: {claim.claim}: {statement.figure(claim.ours)}" for claim in deciding]
+    lines += [""] if deciding else []
+    for number, plot in enumerate(charts, 1):
+        lines.append(f"![{plot.title}](kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
+    lines += ["## All claims\n", *_rows(result, "claim", "production")]
+    for title, roles in _FOLDED.items():
+        if rows := _rows(result, *roles):
+            lines += [f'<details markdown="1"><summary>{title}</summary>\n', *rows, "</details>\n"]
+    lines += [f"* not run: {name}: {why}" for name, why in result.left_out.items()]
+    lines += [f"* {content}" for content in result.about]
+    return "\n".join(lines)
+
+
+_FOLDED: Mapping[str, tuple[Role, ...]] = {
+    "Mechanisms: claims about how the KIP works, with its causes made larger or taken apart": ("mechanism",),
+    "Controls and assays: what makes the measurement credible": ("control", "assay"),
+    "Figures without a rule": ("figure",),
+}
+
+
+def _rows(result: TrialResult, *roles: Role) -> list[str]:
+    """Return the lines of a table of the claims that have one of ``roles``; none without claims."""
     lines = []
-    for result in trials:
-        heading = f"### KIP-{result.kip}, {result.title}"
-        if not result.parts:
-            lines.append(f"{heading}: not run yet\n")
-            continue
-        lines += [f"{heading}\n", f"{tally(result.statements)}.\n"]
-        for number, plot in enumerate((charts or {}).get(result.kip, ()), 1):
-            lines.append(f"![{plot.title}](kips/kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
-        lines.append(_HEAD)
-        for claim in result.statements:
-            texts = (claim.label, claim.claim, claim.published, statement.figure(claim.ours), claim.design)
+    for claim in result.statements:
+        if claim.role in roles:
+            texts = (claim.label, _with_clients(claim), claim.published, statement.figure(claim.ours), claim.design)
             word = statement.word(claim)
             unexplained = word == "undecided" or not claim.ours.n
-            result_cell = f"{word}: {claim.why}".removeprefix("-: ") if unexplained else word
-            lines.append(_cells((*texts, result_cell)))
-        lines.append("")
-        lines += [f"* not run: {name}: {why}" for name, why in result.left_out.items()]
-        lines += [*(f"* {content}" for content in result.about), ""]
-    return "\n".join(lines)
+            lines.append(_cells((*texts, f"{word}: {claim.why}".removeprefix("-: ") if unexplained else word)))
+    return [_HEAD, *lines, ""] if lines else []
 
 
-_PUBLISHED = re.compile(r"^### KIP-(\d+), .*?(?=^### KIP-|\Z)|^\| (\d+), [^\n]*", re.MULTILINE | re.DOTALL)
-"""The section of a KIP in ``table``, or its row in ``digest``."""
+_ROW = re.compile(r"^\| (\d+), [^\n]*", re.MULTILINE)
+"""The row of a KIP in ``digest``."""
 
 
 def keep_published(results: str, published: str, kips: Collection[int]) -> str:
-    """Return ``results`` with the sections or rows of some KIPs as they are in ``published``, where they exist."""
-    old = {int(match[1] or match[2]): match[0] for match in _PUBLISHED.finditer(published)}
-    old = {kip: f"{text.strip()}\n\n" if text.startswith("###") else text for kip, text in old.items()}
-    return _PUBLISHED.sub(
-        lambda match: old.get(kip, match[0]) if (kip := int(match[1] or match[2])) in kips else match[0], results
-    )
+    """Return the digest ``results`` with the rows of some KIPs as they are in ``published``, where they exist."""
+    old = {int(match[1]): match[0] for match in _ROW.finditer(published)}
+    return _ROW.sub(lambda match: old.get(int(match[1]), match[0]) if int(match[1]) in kips else match[0], results)
+
+
+def _with_clients(claim: Statement) -> str:
+    return f"{claim.claim} ({claim.clients})" if claim.clients else claim.claim
 
 
 def _cells(cells: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ confirmed. The durations of runs were measured on a host with two cores.
 
 To add a trial: register its claims in ``results/studies/trials/kipN.toml`` (a headline, a control and the headline's
 ``-production`` claim at least), measure them in ``kipN.py`` beside it, define the trial here and add it to ``TRIALS``,
-draw the KIP in ``mechanisms.toml``, and link ``kips/kipN.svg`` in ``docs/KIPS.md``.
+draw the KIP in ``mechanisms.toml``, and write ``docs/kips/kipN.md``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

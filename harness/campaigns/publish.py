@@ -3,7 +3,8 @@
 ``python -m aftershock.harness.campaigns.publish KIND ...``, where the arguments of each KIND are those of its function:
 
 * ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
-* ``kips OUT PAGE README`` writes charts and tables of the trials below ``OUT/kips``, and a shorter table into README
+* ``kips OUT FOLDER README`` writes charts and tables of the trials below ``OUT/kips`` to ``FOLDER/kip<N>.md``, and a
+  shorter table into README
 * ``durability OUT FOLDER PAGE`` reduces the runs below OUT to FOLDER, and writes the tables of power cuts
 * ``machines OUT FOLDER PAGE`` stores the checks of the plans about sick machines in FOLDER, and writes their tables
 * ``gallery FOLDER PAGE README [NAME OUT]`` reduces the audit below OUT, if named, to ``FOLDER/NAME``, and writes the
@@ -55,20 +56,19 @@ def evidence(out: str, folder: str, *kips: str) -> None:
         _print_size(target, kip.reduce_trial(trial, kip.home_of(trial, Path(out)), target))
 
 
-def kips(out: str, page: str, readme: str) -> None:
-    """Write the results of all trials; KIPs that have not run stay as published."""
+def kips(out: str, folder: str, readme: str) -> None:
+    """Write the results of all trials into the pages in ``folder``; KIPs that have not run stay as published."""
     results = [kip.read_result(trial, kip.home_of(trial, Path(out))) for trial in TRIALS.values()]
-    drawings = Path(page).parent / "kips"
-    drawings.mkdir(exist_ok=True)
-    charts = {result.kip: kip.plots_of(TRIALS[result.kip], result) for result in results}
-    missing = {result.kip for result in results if not result.parts}
-    for number, plots in charts.items():
-        write_whole(drawings / f"kip{number}.svg", f"{mechanism(number).svg}\n")
+    for result in results:
+        plots = kip.plots_of(TRIALS[result.kip], result)
+        write_whole(Path(folder) / f"kip{result.kip}.svg", f"{mechanism(result.kip).svg}\n")
         for position, plot in enumerate(plots, 1):
-            write_whole(drawings / f"kip{number}-{position}.svg", f"{plot.svg}\n")
-    for path, text in ((Path(page), kip.table(results, charts)), (Path(readme), kip.digest(results))):
-        _, published, _ = block_of(path.read_text(encoding="utf-8"), "results", "kips")
-        write_block(path, kip.keep_published(text, published, missing), "kips")
+            write_whole(Path(folder) / f"kip{result.kip}-{position}.svg", f"{plot.svg}\n")
+        if result.parts:
+            write_block(Path(folder) / f"kip{result.kip}.md", kip.section(result, plots), "kips")
+    _, published, _ = block_of(Path(readme).read_text(encoding="utf-8"), "results", "kips")
+    missing = {result.kip for result in results if not result.parts}
+    write_block(Path(readme), kip.keep_published(kip.digest(results), published, missing), "kips")
 
 
 def power_cuts(out: str, folder: str, page: str) -> None:

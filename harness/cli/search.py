@@ -164,7 +164,7 @@ def kip(
     from aftershock.harness.campaigns import kip as lab
     from aftershock.harness.campaigns import store
     from aftershock.harness.campaigns.kip_trials import select_trials
-    from aftershock.results.studies.trials.claim import exit_code, tally
+    from aftershock.results.studies.trials.claim import any_confirmed, exit_code
 
     trials = [trial.sabotage() if sabotage else trial for trial in select_trials(selection)]
     if source is not None:
@@ -198,7 +198,7 @@ def kip(
         progress.log(f"report: {lab.write(trial, results[-1], home)}")
     print(json.dumps(lab.document(results), indent=1) if as_json else "\n\n".join(map(lab.text, results)))
     if sabotage:
-        return int(any(tally(result.statements).confirmed for result in results))
+        return int(any(any_confirmed(result.statements) for result in results))
     return exit_code([result.verdict.word for result in results])
 
 

@@ -10,6 +10,7 @@ block bootstrap), never records. The rules of claims were registered with these 
 blocks, so they are kept; ``aftershock compare`` takes the autocorrelation of blocks into account.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,56 @@ def median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else math.nan
 
 
+PRODUCER_DEFAULTS: Mapping[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "delivery.timeout.ms": 120_000,
+}
+"""Settings of Kafka's producer that a plan sets itself, with their defaults (``ProducerConfig`` of Kafka 4.3)."""
+_PLANNED = {
+    "acks": "acks",
+    "enable.idempotence": "idempotence",
+    "linger.ms": "linger_ms",
+    "delivery.timeout.ms": "deadline_ms",
+}
+
+
+def client_settings(workloads: Sequence[Mapping[str, Any]]) -> str:
+    """Return the clients of a run's workloads, with each setting that differs from Kafka's default.
+
+    For example ``moves: reference with linger.ms=0, delivery.timeout.ms=20000``. What only some arms set follows by
+    arm.
+    """
+    return "; ".join(
+        f"{names}: {text}" for text, names in _by_text({w["name"]: _clients(w) for w in workloads}).items()
+    )
+
+
+def _clients(workload: Mapping[str, Any]) -> str:
+    arms, produce = workload["arms"], workload.get("produce")
+    planned = {name: produce[key] for name, key in _PLANNED.items()} if produce else {}
+    shared = {name: value for name, value in planned.items() if value != PRODUCER_DEFAULTS[name]}
+    own = [arm["settings"] for arm in arms.values()]
+    shared |= {name: value for name, value in own[0].items() if all(other.get(name) == value for other in own)}
+    further = {
+        name: _listed({key: value for key, value in arm["settings"].items() if key not in shared})
+        for name, arm in arms.items()
+    }
+    kinds = " and ".join(dict.fromkeys(arm["client"] for arm in arms.values()))
+    text = f"{kinds} with {_listed(shared) or 'default settings'}"
+    return text + "".join(f", {names} also {listed}" for listed, names in _by_text(further).items() if listed)
+
+
+def _by_text(texts: Mapping[str, str]) -> dict[str, str]:
+    """Map each text to the names, as one text, that have it."""
+    return {text: " and ".join(name for name in texts if texts[name] == text) for text in dict.fromkeys(texts.values())}
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items())
+
+
 @dataclass(frozen=True)
 class Part:
     """Judged run of a trial; clients are named ``workload/arm``, and measures as in ``aftershock compare --metric``."""
@@ -136,6 +187,10 @@ class Part:
     @property
     def home(self) -> Path:
         return self.run.home
+
+    @property
+    def client_settings(self) -> str:
+        return client_settings(self.run.timeline.get("workloads", ()))
 
     def doubt(self) -> str | None:
         return self.run.doubt()

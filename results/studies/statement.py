@@ -6,6 +6,9 @@ A rule is fixed before the run (``kip951.toml`` and its siblings). The word depe
     ──────────┬───────────────────┬──────────▶            ──────┬────────────┬──────▶
     confirmed │     undecided     │ contradicted    contradicted│  confirmed │contradicted
 
+An interval that leaves out every effect as large as the smallest effect of interest, and neither confirms nor
+contradicts, is *excluded*: if there is an effect, it is smaller than that.
+
 *Below* and *above* use the 95 % interval. *Within* uses the 90 % interval, which corresponds to two one-sided tests
 (TOST) at 0.05: it is the only rule that concludes "no difference". A *fact* is confirmed if no unit violates it; it is
 a count of units, so it has the exact bounds of a share (Clopper and Pearson 1934) and no interval of a mean. Where all
@@ -29,7 +32,7 @@ from scipy.special import betaincinv, nctdtr, stdtrit
 from aftershock.results.compare.comparison import BLOCKS_MIN
 from aftershock.results.compare.statistics import Tested
 
-Word: TypeAlias = Literal["confirmed", "contradicted", "undecided"]
+Word: TypeAlias = Literal["confirmed", "contradicted", "excluded", "undecided"]
 Role: TypeAlias = Literal["claim", "mechanism", "production", "control", "assay", "figure"]
 DECIDING: tuple[Role, ...] = ("claim", "mechanism", "production")
 """Roles of the claims that decide a trial. *Production* is the headline claim under Kafka's default settings."""
@@ -113,7 +116,7 @@ class Rule:
             ", by TOST" if self.kind == "within" else ""
         )
 
-    def decide(self, measured: Measured, unit: str, n: int) -> Judged:
+    def decide(self, measured: Measured, unit: str, n: int, smallest_effect: float | None = None) -> Judged:
         """Return the word for a measurement of ``n`` registered units."""
         ours, why = measured.ours, measured.why
         least = max(UNITS_MIN, min(n - 1, math.ceil(PRESENT * n)))
@@ -136,12 +139,12 @@ class Rule:
         elif ours.confidence != self.confidence:
             raise ValueError(f"the rule `{self}` needs a {self.confidence:g} interval, got {ours.confidence:g}")
         else:
-            word, text = self._position(*ours.interval)
+            word, text = self._position(*ours.interval, smallest_effect)
             if ours.constant:
                 text = text.replace("the whole confidence interval", f"the value of all {ours.n} {unit}")
         return Judged(ours, word, "; ".join(filter(None, (text, why))))
 
-    def _position(self, low: float, high: float) -> tuple[Word, str]:
+    def _position(self, low: float, high: float, smallest_effect: float | None) -> tuple[Word, str]:
         if self.kind == "within":
             margin = f"{self.bounds[0]:g} to {self.bounds[1]:g}"
             if self.bounds[0] <= low and high <= self.bounds[1]:
@@ -157,6 +160,12 @@ class Rule:
             return "confirmed", f"the whole confidence interval is {self.kind} {bound:g}"
         if sign * far < sign * no_effect:
             return "contradicted", f"the whole confidence interval is {other} {no_effect:g}"
+        if smallest_effect is not None and sign * far < sign * smallest_effect:
+            unit = " times" if self.ratio else ""
+            return (
+                "excluded",
+                f"the whole confidence interval leaves out an effect as large as {smallest_effect:g}{unit}",
+            )
         if sign * far <= sign * bound:
             return "undecided", f"no part of the confidence interval is {self.kind} {bound:g}"
         return "undecided", f"the confidence interval includes {bound:g}"
@@ -194,12 +203,27 @@ def sd_of_pilot(pilot: Sequence[float], rule: Rule) -> float:
     return spread / 2 / reach * math.sqrt(n)
 
 
+def power_of(rule: Rule, ours: Estimate, smallest_effect: float | None) -> float | None:
+    """Return the power of a run to confirm the smallest effect, by the variance of its own units.
+
+    It is None if the run shows no variance: without an interval, or if all units have the same value.
+    """
+    if smallest_effect is None or ours.n < UNITS_MIN:
+        return None
+    if rule.kind == "fact":
+        return rule.power(ours.n, smallest_effect, 0.0)
+    if ours.interval is None or ours.constant or (rule.ratio and ours.interval[0] <= 0):
+        return None
+    return rule.power(ours.n, smallest_effect, sd_of_pilot((*ours.interval, ours.n, ours.confidence), rule))
+
+
 @dataclass(frozen=True)
 class Statement:
     """Claim about a KIP with the measured result.
 
     ``published`` is the figure in the KIP's text; ``bound`` is the decision rule in words, empty for a figure without
-    a rule. ``power`` is the probability of the registered ``n`` units to confirm the smallest effect of interest.
+    a rule. ``power`` is the probability with which as many units of the variance seen in this run confirm the smallest
+    effect of interest; None without a variance. ``clients`` names the clients of its runs with their settings.
     """
 
     id: str
@@ -215,6 +239,8 @@ class Statement:
     n: int = 0
     power: float | None = None
     predicted: str = ""
+    smallest_effect: float | None = None
+    clients: str = ""
 
     @property
     def label(self) -> str:
@@ -224,9 +250,9 @@ class Statement:
     def design(self) -> str:
         """The decision rule with its registered number of units, power, and prediction of a simulation.
 
-        For example ``below 1 times; 40 moves, power 81%; a simulation predicts 0.9 times``.
+        For example ``below 1 times; 40 moves, power 81% for 0.9; a simulation predicts 0.9 times``.
         """
-        power = "" if self.power is None else f", power {self.power:.0%}"
+        power = "" if self.power is None else f", power {self.power:.0%} for {self.smallest_effect:g}"
         predicted = f"; a simulation predicts {self.predicted}" if self.predicted else ""
         return self.bound and f"{self.bound}; {self.n} {self.unit}{power}{predicted}"
 

@@ -117,7 +117,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
             F.min(F.when(~without_offsets, F.col("placed"))).alias("placed"),
             F.max(F.when(produced, F.col("placed"))).alias("acked_offsets"),
             F.min("good").alias("good"),
-            # a record that waited for longer to be sent than the earliest took to be delivered may not have been sent yet
+            # one waited to be sent for longer than another took to be delivered: one may have been delivered before
             (F.max(F.when(produced, F.col("waited_us"))) > F.min("had_us")).alias("premature"),
             *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
             *[F.max(F.when(sent, F.col(name))).alias(name) for name in _NUMBERS],

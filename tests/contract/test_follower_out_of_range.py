@@ -1,4 +1,4 @@
-"""KIP-392's four cases of an offset that a follower can't serve, by Fetch to the follower itself (docs/KIPS.md).
+"""KIP-392's four cases of an offset that a follower can't serve, by Fetch to the follower itself (docs/kips/kip392.md).
 
 A consumer with a lease never fetches ahead of its position, so no run of a plan meets cases 1, 2 and 4.
 """

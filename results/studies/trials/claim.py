@@ -14,10 +14,11 @@ must appear).
 """
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 from aftershock.results.model.check import Status
 from aftershock.results.studies.part import Part
@@ -31,6 +32,7 @@ from aftershock.results.studies.statement import (
     Rule,
     Statement,
     Word,
+    power_of,
     sd_of_pilot,
     unknown,
 )
@@ -167,7 +169,7 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
         if claim.rule is None:
             judged[claim.id] = Judged(measured.ours, "undecided", measured.doubt or measured.why)
         else:
-            judged[claim.id] = claim.rule.decide(measured, claim.unit, claim.n)
+            judged[claim.id] = claim.rule.decide(measured, claim.unit, claim.n, claim.smallest_effect)
     statements = []
     for claim in claims:
         result = judged[claim.id]
@@ -188,8 +190,10 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
                 claim.headline,
                 claim.unit,
                 claim.n,
-                claim.power,
+                claim.rule and power_of(claim.rule, result.ours, claim.smallest_effect),
                 claim.predicted,
+                claim.smallest_effect,
+                "; ".join(dict.fromkeys(parts[name].client_settings for name in claim.needs if name in parts)),
             )
         )
     return tuple(statements)
@@ -208,22 +212,28 @@ def integrity(parts: Sequence[Part], rules: Collection[str], faults: Collection[
     return Measured(ours, why, len(failed) if decided else None)
 
 
-class Tally(NamedTuple):
-    """Number of claims by word; controls, assays and figures are not counted."""
-
-    confirmed: int
-    contradicted: int
-    undecided: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.confirmed} confirmed / {self.contradicted} contradicted / {self.undecided} undecided of {sum(self)}"
-        )
+_KINDS: Mapping[str, tuple[Role, ...]] = {
+    "claims": ("claim", "production"),
+    "mechanisms": ("mechanism",),
+    "controls": ("control", "assay"),
+}
 
 
-def tally(statements: Sequence[Statement]) -> Tally:
-    words = [entry.word for entry in statements if entry.role in DECIDING]
-    return Tally(words.count("confirmed"), words.count("contradicted"), words.count("undecided"))
+def tally(statements: Sequence[Statement]) -> str:
+    """Return the numbers of claims, mechanisms and controls by word; figures are not counted.
+
+    For example ``claims: 8 confirmed, 1 excluded; mechanisms: 3 confirmed; controls: 2 confirmed``.
+    """
+    kinds = []
+    for kind, roles in _KINDS.items():
+        words = Counter(entry.word for entry in statements if entry.role in roles)
+        if words:
+            kinds.append(f"{kind}: {', '.join(f'{words[word]} {word}' for word in get_args(Word) if words[word])}")
+    return "; ".join(kinds)
+
+
+def any_confirmed(statements: Sequence[Statement]) -> bool:
+    return any(entry.word == "confirmed" and entry.role in DECIDING for entry in statements)
 
 
 @dataclass(frozen=True)
@@ -233,23 +243,27 @@ class Verdict:
 
 
 def verdict(statements: Sequence[Statement]) -> Verdict:
-    """Return the verdict of a trial: contradicted if a claim is, else undecided if a claim or control is, or no claim.
+    """Return the verdict of a trial: the first of contradicted, undecided and excluded that a claim is, else confirmed.
 
-    The reason names the first deciding statement. Figures have no effect on the verdict.
+    It is undecided without claims, or if a control is not confirmed. The reason names the first deciding statement.
+    Figures have no effect on the verdict.
     """
-    counts = str(tally(statements))
-    order: tuple[Word, ...] = ("contradicted", "undecided")
+    counts = tally(statements)
     decisive = [entry for entry in statements if entry.role in DECIDING]
-    for word in order:
-        if entry := next((entry for entry in decisive if entry.word == word), None):
-            return Verdict(word, f"{counts}; {entry.id}: {entry.why}")
-    biased = next((entry for entry in statements if entry.role == "control" and entry.word != "confirmed"), None)
-    if biased or not decisive:
-        return Verdict("undecided", f"the control {biased.id}: {biased.why}" if biased else "the trial has no claims")
+    first = {entry.word: entry for entry in reversed(decisive)}
+    if not decisive:
+        return Verdict("undecided", "the trial has no claims")
+    for word in ("contradicted", "undecided"):
+        if entry := first.get(word):
+            return Verdict(entry.word, f"{counts}; {entry.id}: {entry.why}")
+    if biased := next((entry for entry in statements if entry.role == "control" and entry.word != "confirmed"), None):
+        return Verdict("undecided", f"the control {biased.id}: {biased.why}")
+    if entry := first.get("excluded"):
+        return Verdict(entry.word, f"{counts}; {entry.id}: {entry.why}")
     return Verdict("confirmed", counts)
 
 
-EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "undecided": 2}
+EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "excluded": 2, "undecided": 2}
 
 
 def exit_code(words: Sequence[Word]) -> int:

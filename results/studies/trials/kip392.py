@@ -234,7 +234,7 @@ _SET_UP = ("second", "third", "replicas")
 _FAILING = ("lease", "deaths")
 _PUSHED = "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch"
 _REPLICA_ID = "consumers send replica id -1: the rack in a Fetch request of version 11 on permits reads from a follower"
-_RESET = "clients send ListOffsets to the leader; docs/KIPS.md has the four cases of an offset out of range"
+_RESET = "clients send ListOffsets to the leader; docs/kips/kip392.md has the four cases of an offset out of range"
 REGISTRATION = register(
     "kip392",
     {

@@ -19,8 +19,8 @@ clients). A new leader shows records to consumers only when its followers have t
 the run with consumers delays Metadata responses by 1 s.
 
 **Control.** Clients with and without leader hints are compared under the same retry rule, because Kafka retries
-immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so the immediate retry alone may help
-after a kill.
+immediately after *any* news of a leader, also from Metadata (``docs/kips/kip951.md``), so the immediate retry alone
+may help after a kill.
 """
 
 from bisect import bisect_right

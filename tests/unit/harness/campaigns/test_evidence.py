@@ -127,22 +127,26 @@ def test_only_what_the_claims_read_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_the_makefile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One reduces the runs of a KIP by number; one writes charts and tables, and says which trial did not run."""
+    """One reduces the runs of a KIP by number; one writes charts and tables, of trials that have run."""
     append_linger(tmp_path)
     publish.evidence(str(tmp_path), str(tmp_path / "evidence"), "1224")
     assert f"{tmp_path / 'evidence' / 'kip1224'}: " in capsys.readouterr().out
-    page, readme = tmp_path / "KIPS.md", tmp_path / "README.md"
-    for path in (page, readme):
-        path.write_text("<!-- results: written by `make kips` from stored evidence -->\n<!-- results end -->")
-    publish.kips(str(tmp_path), str(page), str(readme))
-    shown = page.read_text()
-    assert "### KIP-951, leader discovery: not run yet" in shown
-    assert "![Commit latency and batch size over load](kips/kip1224-1.svg)" in shown
-    charts = {path.name for path in (tmp_path / "kips").glob("*.svg")}
+    pages, readme = tmp_path / "pages", tmp_path / "README.md"
+    pages.mkdir()
+    for path in (pages / "kip1224.md", pages / "kip951.md", readme):
+        path.write_text(
+            "<!-- results: written by `make kips` from stored evidence -->\nas it was\n<!-- results end -->"
+        )
+    publish.kips(str(tmp_path), str(pages), str(readme))
+    assert "as it was" in (pages / "kip951.md").read_text()
+    shown = (pages / "kip1224.md").read_text()
+    assert "**Confirmed**: " in shown
+    assert "![Commit latency and batch size over load](kip1224-1.svg)" in shown
+    charts = {path.name for path in pages.glob("*.svg")}
     assert {"kip1224-1.svg", "kip1224-2.svg", *(f"kip{kip}.svg" for kip in TRIALS)} == charts
     (row,) = [line for line in readme.read_text().splitlines() if line.startswith("| 1224, ")]
     assert "| confirmed: 5 ms in all n = 8, units that differ: at most 31 % (95 %, one-sided) |" in row
-    assert "| undecided: no figure, n = 0 | 2 confirmed / 0 contradicted / " in row
+    assert "| undecided: no figure, n = 0 | claims: " in row
 
 
 def test_changed_evidence_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,38 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aftershock.results.studies.part import Slice, bootstrap, mean, median, quantile, ratio, slices, slope
+from aftershock.results.studies.part import (
+    Slice,
+    bootstrap,
+    client_settings,
+    mean,
+    median,
+    quantile,
+    ratio,
+    slices,
+    slope,
+)
+
+
+def test_settings_that_are_not_defaults_are_named() -> None:
+    """Those of all arms first, then those of some; workloads and arms that are alike are named together."""
+    default = {"acks": "all", "idempotence": True, "linger_ms": 5, "deadline_ms": 120_000}
+    plain, small = {"client": "java", "settings": {}}, {"client": "java", "settings": {"batch.size": 2048}}
+    reads = {"arms": {"java": plain}, "consume": {}, "produce": None}
+    workloads = [
+        {"name": "writes", "arms": {"java": plain}, "produce": default},
+        {
+            "name": "quick",
+            "arms": {"a": small, "b": small, "c": {"client": "reference", "settings": {}}},
+            "produce": default | {"linger_ms": 0, "acks": "1", "idempotence": False},
+        },
+        {"name": "reads", **reads},
+        {"name": "others", **reads},
+    ]
+    assert client_settings(workloads) == (
+        "writes and reads and others: java with default settings; quick: java and reference with acks=1, "
+        "enable.idempotence=false, linger.ms=0, a and b also batch.size=2048"
+    )
 
 
 def test_only_whole_slices() -> None:

@@ -17,6 +17,7 @@ from aftershock.results.studies.statement import (
     Word,
     clopper_pearson,
     figure,
+    power_of,
     sd_of_pilot,
     share_bounds,
 )
@@ -47,6 +48,39 @@ def test_below(low: float, high: float, word: Word, why: str) -> None:
     judged = decide(HALF, low, high)
     assert (word, True) == (judged.word, why in judged.why)
     assert judged.why.endswith("; medians")
+
+
+@pytest.mark.parametrize(
+    ("rule", "smallest", "low", "high", "word"),
+    [
+        (Rule("below", (1.0,)), 0.8, 0.85, 1.1, "excluded"),
+        (Rule("below", (1.0,)), 0.8, 0.8, 1.1, "undecided"),
+        (Rule("below", (1.0,)), 0.8, 0.85, 0.95, "confirmed"),
+        (Rule("below", (1.0,)), 0.8, 1.01, 1.1, "contradicted"),
+        (Rule("below", (1.0,)), None, 0.85, 1.1, "undecided"),
+        (Rule("above", (4.0,), 0.0), 5.0, 1.0, 4.5, "excluded"),
+        (Rule("above", (4.0,), 0.0), 5.0, 1.0, 5.5, "undecided"),
+        (Rule("within", (0.8, 1.25)), 1.0, 0.7, 0.9, "undecided"),
+    ],
+)
+def test_an_interval_without_the_smallest_effect_excludes_it(
+    rule: Rule, smallest: float | None, low: float, high: float, word: Word
+) -> None:
+    measured = Measured(Estimate((low + high) / 2, low, high, 8, "times", rule.confidence), "medians")
+    judged = rule.decide(measured, "moves", 8, smallest)
+    assert (word, word == "excluded") == (judged.word, "leaves out an effect as large as" in judged.why)
+
+
+def test_the_power_of_a_run_is_that_of_its_own_variance() -> None:
+    """It is that of a rule with the standard deviation behind the run's interval; without a variance there is none."""
+    rule, units = Rule("below", (1.0,), ratio=True), np.random.default_rng(3).normal(math.log(0.97), 0.3, 24)
+    low, high = map(math.exp, stats.ttest_1samp(units, 0).confidence_interval(0.95))
+    ours = Estimate(0.97, low, high, 24)
+    assert power_of(rule, ours, 0.8) == pytest.approx(rule.power(24, 0.8, units.std(ddof=1)))
+    assert power_of(Rule("fact"), Estimate(0, None, None, 6), 0.4) == pytest.approx(1 - 0.6**6)
+    unknown = (Estimate(1.0, None, None, 24), Estimate(1.0, 1.0, 1.0, 24), Estimate(1.0, 0.9, 1.1, 5))
+    assert [power_of(rule, other, 0.8) for other in unknown] == [None, None, None]
+    assert power_of(rule, ours, None) is None
 
 
 @pytest.mark.parametrize(
@@ -225,11 +259,11 @@ def test_ends_that_look_alike_get_more_digits() -> None:
 
 
 def test_no_published_interval_is_one_of_zeros() -> None:
-    """Stored evidence has no interval whose ends are equal, the page of the trials none of zeros."""
+    """Stored evidence has no interval whose ends are equal, the pages of the trials none of zeros."""
     docs = Path(__file__).parents[4] / "docs"
     ends = re.compile(r"(-?[\d.,]+) \.\. (-?[\d.,]+) \(9[05] %\)")
     records = [*docs.glob("evidence/kip*/campaign.json")]
     assert records
     for stored in records:
         assert [] == [match[0] for match in ends.finditer(stored.read_text()) if match[1] == match[2]]
-    assert " 0 .. 0 (" not in (docs / "KIPS.md").read_text(encoding="utf-8")
+    assert not [page.name for page in docs.glob("kips/*.md") if " 0 .. 0 (" in page.read_text(encoding="utf-8")]

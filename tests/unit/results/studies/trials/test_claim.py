@@ -173,6 +173,8 @@ CONTROL = statement("control", "confirmed")
         ([statement("claim", "contradicted"), statement("claim", "undecided"), CONTROL], "contradicted"),
         ([statement("claim", "confirmed"), statement("control", "undecided")], "undecided"),
         ([statement("claim", "confirmed"), statement("figure", "undecided"), CONTROL], "confirmed"),
+        ([statement("claim", "confirmed"), statement("production", "excluded"), CONTROL], "excluded"),
+        ([statement("claim", "excluded"), statement("control", "undecided")], "undecided"),
         ([CONTROL], "undecided"),
         ([], "undecided"),
     ],
@@ -184,8 +186,9 @@ def test_verdict(statements: list[Statement], word: Word) -> None:
 
 def test_the_reason_counts_the_claims_and_names_the_deciding_one() -> None:
     statements = [statement("claim", "undecided"), statement("mechanism", "confirmed"), CONTROL]
-    assert "1 confirmed / 0 contradicted / 1 undecided of 2" == str(tally(statements))
-    assert "1 confirmed / 0 contradicted / 1 undecided of 2; claim-undecided: because" == verdict(statements).why
+    counts = "claims: 1 undecided; mechanisms: 1 confirmed; controls: 1 confirmed"
+    assert counts == tally(statements)
+    assert f"{counts}; claim-undecided: because" == verdict(statements).why
     assert "control" in verdict([statement("claim", "confirmed"), statement("control", "undecided")]).why
 
 
@@ -195,6 +198,7 @@ def test_the_reason_counts_the_claims_and_names_the_deciding_one() -> None:
         (["confirmed", "confirmed"], 0),
         (["confirmed", "undecided"], 2),
         (["undecided", "contradicted"], 1),
+        (["confirmed", "excluded"], 2),
         ([], 2),
     ],
 )
