@@ -14,6 +14,7 @@ refused before any connection is opened. Limits that depend on the cluster's sta
 checked when the fault is injected (``harness/world/world.py``).
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
 from aftershock.faults.plan.references import duplicate_ids, group_warnings, overlong_faults, reference_problems
 from aftershock.faults.plan.sample_size import slo_problems, unfailable
-from aftershock.faults.sections.cluster import Attach
+from aftershock.faults.sections.cluster import RELEASE, Attach
 from aftershock.faults.sections.document import (
     Document,
     Location,
@@ -112,7 +113,9 @@ def check_draws(draft: Draft, expansion: Expansion, seed: int, source_map: Sourc
 
 
 def check_version(checked: CheckedPlan, kafka: str) -> None:
-    """Raise PlanError if a plan uses what Kafka lacks in a version that replaces the plan's own."""
+    """Raise PlanError if ``kafka``, which replaces the plan's version, is no version, or lacks what the plan uses."""
+    if not re.fullmatch(RELEASE, kafka):
+        raise PlanError([f"--kafka {kafka[:40]}: not a Kafka version; write a released version, such as 4.1.2"])
     if problems := list(version_problems(checked.draft, kafka)):
         raise PlanError(format_problems(problems, checked.source_map))
 

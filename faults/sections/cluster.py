@@ -27,6 +27,8 @@ RACKS_MAX = 5
 _MIB = 1_048_576
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _HOST_PORT = r"[^\s,/@]+:\d{1,5}"
+RELEASE = r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}"
+"""Regular expression of a released version of Kafka."""
 
 
 def text_of(value: object) -> object:
@@ -164,7 +166,7 @@ class Cluster(Part):
     of the section.
     """
 
-    kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
+    kafka: Annotated[str, Field(pattern=rf"^(default|{RELEASE})$")] = "default"
     image: Annotated[
         str | None,
         Field(

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
+from warnings import catch_warnings
 
 import re2
 from pydantic import (
@@ -122,7 +123,8 @@ def _pattern(text: str) -> str:
     if not text or len(text) > _PATTERN_MAX:
         raise ValueError(f"a pattern has 1 to {_PATTERN_MAX} characters, got {len(text)}: shorten it, or list `topics`")
     try:
-        re.compile(text)  # never matched, because its time to match a name of 48 characters may be a year
+        with catch_warnings(action="ignore"):  # of Python's syntax in future, which is none of the clients'
+            re.compile(text)  # never matched, because its time to match a name of 48 characters may be a year
     except re.error as error:
         where = "" if error.pos is None else f" at its character {error.pos + 1}"
         raise ValueError(f"`{text}` is not a regular expression ({error.msg}{where}): correct it") from None

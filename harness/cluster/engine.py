@@ -23,6 +23,7 @@ from docker.errors import APIError, ContainerError, ContextException, DockerExce
 from urllib3.exceptions import HTTPError
 
 from aftershock.errors import AftershockError, EngineError, ImageError, Log
+from aftershock.faults.sections.cluster import RELEASE
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.images.build import Recipe, has_image
 
@@ -33,7 +34,7 @@ TOXIPROXY = build.TOXIPROXY_VERSION
 OFFICIAL_KAFKA = "apache/kafka"
 OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
 _TAGGED = re.compile(r":(\d+\.\d+\.\d+)")
-_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+_RELEASE = re.compile(RELEASE)
 _LOCAL = "http+docker://"  # begin of the SDK's address of an engine that it reaches through a socket of this host
 
 

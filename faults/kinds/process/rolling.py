@@ -44,6 +44,7 @@ from aftershock.faults.kinds.process.base import (
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
 from aftershock.faults.runtime.undo import METADATA_VERSION, minor
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
+from aftershock.faults.sections.cluster import RELEASE
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.roles import brokers_of
@@ -273,7 +274,7 @@ class RollingUpgrade(RollingFault):
     allowance_ms = 120_000  # for each node 6-12 s there, and as long back
 
     kind: Literal["rolling_upgrade"] = "rolling_upgrade"
-    to: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$", description="a Kafka version, like 4.3.1")]
+    to: Annotated[str, Field(pattern=f"^{RELEASE}$", description="a Kafka version, like 4.3.1")]
     finalize: Annotated[bool, Field(description="raise metadata.version after the upgrade of all nodes")] = False
 
     @model_validator(mode="after")

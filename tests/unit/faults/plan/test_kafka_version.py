@@ -95,6 +95,9 @@ def test_a_version_from_the_command_line_is_checked_too() -> None:
     check_version(checked, "4.3.1")
     with pytest.raises(PlanError, match=r"Kafka 3\.9\.1 has the group protocol"):
         check_version(checked, "3.9.1")
+    for version in ("latest", "4.3", "4.3.1-rc1", "٤.3.1", "9" * 5000 + ".0.0"):
+        with pytest.raises(PlanError, match="not a Kafka version; write a released version"):
+            check_version(checked, version)
 
 
 def test_upgrades_need_images_of_kafka() -> None:
