@@ -10,6 +10,7 @@ known secrets.
 """
 
 import json
+import logging
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,13 @@ def redact_data(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: redact_data(value) for key, value in data.items()}
     return [redact_data(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formatter of log lines without secrets, also in tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
 
 
 def anonymise(text: str, hosts: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ command runs, so that ``--help`` and the plan commands start quickly.
 """
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from errno import ENOSPC, EPIPE
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOSPC, ENOTDIR, EPERM, EPIPE, EROFS
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -41,7 +42,7 @@ from aftershock.harness.cli.options import (
     SparkOption,
     StrictOption,
 )
-from aftershock.redaction import redact
+from aftershock.redaction import RedactingFormatter, redact
 from aftershock.results.model.check import Verdict
 from aftershock.results.model.text import visible
 
@@ -49,6 +50,7 @@ _JAVA_MIN = 17
 _MEMORY_GIB_MIN = 4
 _DISK_GIB_MIN = 5
 _GIB = 1 << 30
+_OF_PATHS = (EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS)  # what the user named can't be used
 _NO_IMAGES = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
 app = typer.Typer(
     name="aftershock",
@@ -384,6 +386,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _interrupt)
+    if logging.lastResort:  # which prints the warnings of libraries
+        logging.lastResort.setFormatter(RedactingFormatter())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a POSIX locale has no ✓
@@ -392,7 +396,7 @@ def main() -> None:
         sys.stdout.flush()
     except TyperException as error:
         if message := error.format_message():  # empty after the help, which a command without arguments prints
-            print(f"{message}; `aftershock --help` lists the commands", file=sys.stderr)
+            print(visible(redact(f"{message}; `aftershock --help` lists the commands")), file=sys.stderr)
         code = ERROR
     except AftershockError as error:
         print(visible(redact("\n".join([str(error), *getattr(error, "__notes__", ())]))), file=sys.stderr)
@@ -408,6 +412,8 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if error.errno == ENOSPC:
                 print(f"the output can't be written: {error.strerror}; redirect it elsewhere", file=sys.stderr)
+        elif isinstance(error, OSError) and error.filename is not None and error.errno in _OF_PATHS:
+            print(visible(redact(f"can't use {error.filename}: {error.strerror}; name another path")), file=sys.stderr)
         else:  # a bug of the harness, which must not be mistaken for a verdict
             print(redact(str(engine_error(error) or traceback.format_exc())), file=sys.stderr)
     sys.exit(code)

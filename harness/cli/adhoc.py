@@ -25,6 +25,7 @@ from aftershock.harness.cli.options import (
     RunOption,
     SecretOption,
 )
+from aftershock.redaction import redact
 
 if TYPE_CHECKING:
     from aftershock.harness.safety.ownership import LabelledCluster
@@ -144,7 +145,7 @@ def heal(
         # the run directory may come from a stranger, and healing connects to the addresses that it names
         given = Permissions(tuple(allow_attach or ()), tuple(secret or ()))
         refuse_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
-        print("\n".join(healing.heal(None, run_id, log, home=home).actions) or "nothing to heal")
+        print(redact("\n".join(healing.heal(None, run_id, log, home=home).actions)) or "nothing to heal")
         return 0
     client = engine.connect()
     if home and not (home / "run.json").is_file():
@@ -159,7 +160,7 @@ def heal(
         if cluster.liveness == "alive" and run_id is None:
             log(healing.in_use(cluster))
     if actions or not problems:
-        print("\n".join(actions) or "nothing to heal")
+        print(redact("\n".join(actions)) or "nothing to heal")
     if problems:
         raise AftershockError(f"{len(problems)} runs are not wholly healed; the lines above say why")
     return 0

@@ -274,7 +274,7 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
         with suppress(DockerException):
             texts.setdefault(container.labels[NODE], []).append(output(container, since))
     for node, parts in texts.items():
-        (folder / f"k{node}.log").write_text("".join(parts), encoding="utf-8")
+        write_whole(folder / f"k{node}.log", "".join(parts))
 
 
 def not_ready(cluster: Cluster) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aftershock.errors import Log
 from aftershock.harness.safety.ownership import is_alive
+from aftershock.redaction import redact
 
 GRACE_S = 3.0
 LIMIT_S = 12 * 3600.0
@@ -52,7 +53,7 @@ def guard(owner: str, run_id: str, home: Path) -> None:
         if line not in written:  # attempts fail for the same reason
             written.add(line)
             with suppress(OSError):  # a full disk must not end the watchdog
-                print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}", flush=True)  # noqa: T201 -- stdout is its log
+                print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {redact(line)}", flush=True)  # noqa: T201 -- stdout is its log
 
     retry(lambda: clean_up(run_id, home, log), log)
 

@@ -33,6 +33,7 @@ from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.harness.world.client_processes import ClientProcesses, spool_for
 from aftershock.harness.world.world import world_of
+from aftershock.results.evidence.files import write_whole
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment
 from aftershock.workloads.load.events import Ticker
@@ -50,8 +51,8 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     ``cluster_facts`` are added to ``run.json`` before the first record is sent. Raises PlanError, before any record is
     sent, if an SLO's threshold is below the timing noise of the host; otherwise the errors of `run.perform`.
     """
-    (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
-    (home.path / "timeline.json").write_bytes(job.timeline.to_json())
+    write_whole(home.path / "plan.yaml", job.checked.text)
+    write_whole(home.path / "timeline.json", job.timeline.to_json().decode())
     java: tuple[str, ...] = ()
     if job.has_java_clients:
         kafka = cluster_facts["versions"].get("kafka", engine.DEFAULT_KAFKA)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from aftershock.redaction import redact_known
 from aftershock.results.model.facts import Explained
 
 SAMPLES_MAX = 20
@@ -62,6 +63,11 @@ class Check:
     share: float | None = None
     explained: tuple[Explained, ...] = ()
     finding: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("why", "next", "finding"):  # before a text is wrapped, which may end a line within a secret
+            if text := getattr(self, name):
+                object.__setattr__(self, name, redact_known(text))
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain data; ``explained``, ``finding`` and ``share`` only if the check has them."""

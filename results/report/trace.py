@@ -7,6 +7,7 @@ nothing.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,7 @@ def export_trace(root: Span, endpoint: str) -> None:
     def record(span: Span, parent: Any) -> None:
         texts = {name: redact(value) if isinstance(value, str) else value for name, value in span.attributes.items()}
         attributes = {f"aftershock.{name}": value for name, value in texts.items()}
-        started = tracer.start_span(span.name, parent, attributes=attributes, start_time=span.start_us * _NS)
+        started = tracer.start_span(redact(span.name), parent, attributes=attributes, start_time=span.start_us * _NS)
         if span.error:
             started.set_status(Status(StatusCode.ERROR, redact(span.error)))
         for child in span.children:
@@ -124,6 +125,10 @@ def export_trace(root: Span, endpoint: str) -> None:
 
     record(root, None)
     url = f"{endpoint.rstrip('/')}/v1/traces"
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        headers = os.environ.get(name, "")  # read by the exporter, which repeats it in a warning if it is malformed
+        for text in (headers, *(header.partition("=")[2] for header in headers.split(","))):
+            remember(text.strip())
     try:
         with requests.Session() as session:
             session.hooks["response"].append(_refuse_redirection)
@@ -172,7 +177,7 @@ def annotate_grafana(root: Span, url: str, token: str) -> int:
     remember(token)
     if not (token.isascii() and token.isprintable()):
         raise AftershockError("GRAFANA_TOKEN has characters that an HTTP header can't carry; copy the token again")
-    tags = ["aftershock", str(root.attributes["plan"]), str(root.attributes["run_id"])]
+    tags = ["aftershock", *(redact(str(root.attributes[name])) for name in ("plan", "run_id"))]
     faults = [span for span in root.children if span.name.startswith("fault ")]
     for span in faults:
         injected_us = next((child.end_us for child in span.children if child.name == "inject"), span.start_us)

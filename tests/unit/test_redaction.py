@@ -19,11 +19,10 @@ from aftershock.harness.run.drive import record_outcome
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
-from aftershock.redaction import PLACE, anonymise, redact, redact_data, remember
+from aftershock.redaction import PLACE, RedactingFormatter, anonymise, redact, redact_data, remember
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.security import SecuritySettings
-from aftershock.workloads.load.worker import _Formatter
 
 SECRET = 'pa"ss/w\\ord 4711'  # noqa: S105
 
@@ -138,7 +137,7 @@ def test_no_stored_byte_of_a_run_contains_a_secret(secret: str, tmp_path: Path) 
         with pytest.raises(ValueError, match="a bug"), record_outcome(home, progress):
             raise ValueError(f"a bug with {secret}")
     record = logging.LogRecord("n", logging.INFO, "", 1, "died of %s", (secret,), None)
-    (home.path / "logs" / "worker.log").write_text(_Formatter("%(message)s").format(record))
+    (home.path / "logs" / "worker.log").write_text(RedactingFormatter("%(message)s").format(record))
     spellings = [secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], "other-secret"]
     for folder, _, names in os.walk(tmp_path):
         for name in names:

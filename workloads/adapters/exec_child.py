@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aftershock.errors import WorkloadError
-from aftershock.redaction import redact_known
+from aftershock.redaction import redact
 from aftershock.workloads.adapters import tether
 
 BACKLOG_BYTES_MAX = 16 * 2**20
@@ -59,6 +59,7 @@ class Child:
         self._end = os.pidfd_open(self._process.pid)  # readable once it has ended, whichever process holds its pipes
         self._backlog = bytearray()
         self._rest = b""
+        self._log_rest = b""
         self._dead: WorkloadError | None = None
         self._echo = echo
         self._last_lines: deque[str] = deque(maxlen=_LOG_LINES)
@@ -132,6 +133,7 @@ class Child:
             self._process.wait()
             while self._err is not None and select.select([self._err], [], [], 0)[0]:
                 self._copy_log()
+            self._log(self._log_rest)
             os.close(self._end)
             for pipe in self._pipes:
                 pipe.close()
@@ -146,12 +148,23 @@ class Child:
                 self._backlog.clear()  # its end is reported by `hear`, after its last output
 
     def _copy_log(self) -> None:
-        text = os.read(self._err, _CHUNK).decode(errors="replace") if self._err is not None else ""
-        if not text:
-            self._err = None
+        if self._err is None:
             return
-        if self._echo:
-            sys.stderr.write(redact_known(text))
+        piece = os.read(self._err, _CHUNK)
+        # whole lines, because a secret may be written in two pieces
+        lines, newline, rest = (self._log_rest + piece).rpartition(b"\n")
+        if not piece:
+            self._err = None
+        elif len(rest) <= _CHUNK:
+            self._log(lines + newline, rest)
+            return
+        self._log(lines + newline + rest)
+
+    def _log(self, content: bytes, rest: bytes = b"") -> None:
+        """Write a part of the client program's standard error without secrets; ``rest`` is kept for later."""
+        text, self._log_rest = redact(content.decode(errors="replace")), rest
+        if self._echo and text:
+            sys.stderr.write(text)
             sys.stderr.flush()
         self._last_lines.extend(line for line in text.splitlines() if line.strip())
 

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from confluent_kafka import KafkaException
 
 from aftershock.errors import WorkloadError
-from aftershock.redaction import redact
+from aftershock.redaction import RedactingFormatter
 from aftershock.workloads.load.assignment import Assignment, Order, Quit, parse_assignment, parse_order
 from aftershock.workloads.load.events import Clock, Events, Ticker, run_clock
 from aftershock.workloads.load.schedule import US_PER_MS
@@ -205,13 +205,6 @@ _FLUSH_S = 5.0
 _LOG = logging.getLogger("aftershock.worker")
 
 
-class _Formatter(logging.Formatter):
-    """Formatter of the worker's log, without secrets, also in tracebacks."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
-
-
 class Signals:
     """Orders of faults to a member of a group: to leave, as its own shutdown would, and to stop or resume polling."""
 
@@ -233,7 +226,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals = Signals()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Formatter("%(asctime)s %(name)s %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(name)s %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     outbox = Outbox(sys.stdout.fileno())
     assignment: Assignment | None = None

@@ -107,6 +107,14 @@ def test_a_wrong_option_exits_3(tmp_path: Path) -> None:
     assert "--sed" in ended.stderr
 
 
+@pytest.mark.parametrize("command", [["heal", "--run", "x"], ["runs"], ["verdict", "x"]])
+def test_a_path_that_can_not_be_used_is_a_clear_error(tmp_path: Path, command: list[str]) -> None:
+    ended = aftershock(*command, "--out", "x" * 256, cwd=tmp_path, DOCKER_HOST="unix:///nowhere.sock")
+    assert 3 == ended.returncode
+    assert ended.stderr.startswith("can't use xxx")
+    assert ended.stderr.endswith(": File name too long; name another path\n")
+
+
 def test_version_and_help(tmp_path: Path) -> None:
     """The version ends with code 0; a command without arguments prints the help, and ends with code 3."""
     version = aftershock("--version", cwd=tmp_path)
