@@ -93,6 +93,63 @@ VALUES: tuple[Any, ...] = (
     *({"range": [2, 1]}, {"range": ["24h", 1]}, {"range": {"range": [1, 2]}}, {"a": {"range": [1, 2]}}),
     *({"wait": "0s"}, {"wait": {"range": ["0s", "24h"]}}, {"kind": "kill"}, {"range": []}),
 )
+NAMES = (
+    *("x" * length for length in (63, 64, 128, 249, 250, 255, 256, 4096)),
+    *(
+        "é" * 125,
+        "日" * 85,
+        "a/" * 40 + "b",
+        "../../up",
+        "..",
+        ".",
+        "-",
+        "--help",
+        "a b",
+        "a\nb",
+        "a\tb",
+        "\u202eb",
+        "👍",
+    ),
+    *(
+        "con",
+        "null",
+        "~",
+        "1e3",
+        "0x10",
+        "yes",
+        "a:b",
+        "a#b",
+        "a,b",
+        "a=b",
+        "%s",
+        "{0}",
+        "$(id)",
+        "`id`",
+        "${HOME}",
+        "*",
+    ),
+)
+"""Names of plans, topics, workloads, groups and arms: of the length limits of Kafka and file systems, and odd ones."""
+_PATTERN_PIECES = (
+    *("orders", "ord", ".*", "(.*)*", "(o+)+", "(a|aa)+", "(?:x?){99}x{99}", "{1,99999}", "{99}", "|", "^", "$", "\\b"),
+    *(
+        "(?i)",
+        "(?=o)",
+        "(?<!o)",
+        "(?P<n>o)",
+        "(?P=n)",
+        "\\1",
+        "\\p{L}",
+        "\\Q",
+        "[",
+        "[^o]",
+        "[[:alpha:]]",
+        "(",
+        ")",
+        "\\",
+    ),
+    *("é", "\n", "\x00", "x" * 300, "((((((((((((((((((((o))))))))))))))))))))"),
+)
 _CHARACTERS = "{}[]:,-#&*!|>'\"%@`\n\t \\0123456789abx_.~?=\x00\x85\ufeff"
 
 
@@ -106,8 +163,14 @@ def mutated_plans(seed: int, count: int) -> Iterator[str]:
             yield tear(bases[index], source)
             continue
         data = deepcopy(documents[index])
-        for _ in range(source.choice((1, 1, 2, 5))):
-            damage(data, source)
+        if source.random() < 0.3:
+            data = rename(data, source)
+        if source.random() < 0.15 and (workloads := data.get("workloads")):
+            pattern = "".join(source.choices(_PATTERN_PIECES, k=source.choice((1, 2, 5, 40))))
+            source.choice(workloads)["consume"] = {"pattern": pattern, "group": "others"}
+        else:
+            for _ in range(source.choice((0, 1, 1, 2, 5))):
+                damage(data, source)
         try:
             yield dump_yaml(data)
         except ValueError:  # a number too large to be written: as hexadecimal, which no limit of Python covers
@@ -119,6 +182,22 @@ def _bases() -> tuple[list[str], list[dict[str, Any]]]:
     """Return the plans before the damage, as texts and as data."""
     texts = [LAUNCHED, ATTACHED, *(find(name).read_text(encoding="utf-8") for name in names())]
     return texts, [load(text).data for text in texts]
+
+
+def rename(data: Any, source: random.Random) -> Any:
+    """Return the data with one of its names replaced by another of ``NAMES``, wherever the data refer to it."""
+    names = {entry[key] for entry, key in _places(data) if key in ("name", "topic", "group")}
+    old = source.choice(sorted(name for name in names if isinstance(name, str) and name) or ["orders"])
+    new = source.choice(NAMES)
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {renamed(key): renamed(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [renamed(entry) for entry in value]
+        return value.replace(old, new) if isinstance(value, str) else value
+
+    return renamed(data)
 
 
 def _places(data: Any) -> list[tuple[Any, Any]]:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import string
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from aftershock.tests.torture import (
     e6_stopped_workers,
     e8_soak,
     e9_clean_runs,
+    e14_planted_secrets,
     run,
     runner,
 )
@@ -136,14 +138,41 @@ def test_every_experiment_has_its_file() -> None:
 
 
 def test_1_mutated_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plan of 20 fails, and a plan check that raises something else is reported."""
-    limits = replace(e1_mutated_plans.EXPERIMENT, memory_bytes=None, trials=20)
-    rows = run_experiment(limits, tmp_path, lambda _: None, seconds=60.0)
-    assert ([], 20) == ([why for row in rows.values() for why in row["bad"]], len(rows))
+    """No plan of 12 fails, and a plan check that raises something else is reported."""
+    limits = replace(e1_mutated_plans.EXPERIMENT, memory_bytes=None, trials=12)
+    rows = run_experiment(limits, tmp_path, lambda _: None, seconds=600.0)
+    assert ([], 12) == ([why for row in rows.values() for why in row["bad"]], len(rows))
     assert {"valid", "refused"} == {name for row in rows.values() for name in row["counts"]}
     monkeypatch.setattr(plan_check, "_problems", lambda _: {}["planted"])
     rows = run_experiment(limits, tmp_path / "planted", lambda _: None, seconds=60.0)
     assert any("KeyError: 'planted'" in why for row in rows.values() for why in row["bad"])
+    answers = [(0, "", ""), (1, "", "x"), (3, "", ""), (3, "", "Traceback (most"), (3, "", "a\x1bb")]
+    assert [1] * 5 == [len(e1_mutated_plans.problems(["run"], *answer, refused=True)) for answer in answers]
+    assert [] == e1_mutated_plans.problems(["run"], 3, "", "plan.yaml:1:1: no", refused=True)
+
+
+@pytest.mark.parametrize("spelling", ["plain", "JSON in JSON"])
+def test_14_planted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str) -> None:
+    """Every place hides a secret that was read, also one that line ends split; a place that writes it is reported."""
+    secret, planted = 'x7 Q"\\&<y', e14_planted_secrets.planted
+    monkeypatch.setattr(e14_planted_secrets.redaction, "_known", {})
+    e14_planted_secrets.redaction.remember(secret)
+    text = e14_planted_secrets.SPELLINGS[spelling](secret)
+    places = enumerate(e14_planted_secrets.PLACES.items())
+    found = {name: planted(plant, text, secret, tmp_path / f"{number}") for number, (name, plant) in places}
+    assert {} == {name: leaks for name, leaks in found.items() if leaks}
+
+    def wrapped(text: str, home: Path) -> None:
+        (home / "file").write_text(text.replace(" ", "\n"))
+
+    assert ["plain in file"] == planted(wrapped, secret, secret, tmp_path / "wrapped")
+    assert ["nothing was written"] == planted(lambda *_: None, secret, secret, tmp_path / "nothing")
+
+
+def test_14_secrets_that_are_recognised(tmp_path: Path) -> None:
+    unread = string.ascii_letters + string.digits
+    for number, (name, plant) in enumerate(e14_planted_secrets.UNREAD.items()):
+        assert [] == e14_planted_secrets.planted(plant, unread, unread, tmp_path / f"{number}"), name
 
 
 def test_4a_torn_journal(tmp_path: Path) -> None:
