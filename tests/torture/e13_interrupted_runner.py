@@ -27,6 +27,8 @@ WATCHDOG_S = 15.0
 
 def trial(seed: int, scratch: Path) -> Outcome:
     source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+    for number in (signal.SIGINT, signal.SIGHUP):  # in the background of a shell, or below nohup, they are ignored
+        signal.signal(number, signal.SIG_DFL)
     signals, text = SIGNALS[seed % len(SIGNALS)], plan(seed)
     length_s = compile_checked(load_plan(text), seed).length_ms / 1000
     with running(text, scratch, "--seed", str(seed)) as command:

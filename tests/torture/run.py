@@ -36,6 +36,7 @@ MODULES = {
     "12": "e12_mutated_campaigns",
     "13": "e13_interrupted_runner",
     "14": "e14_planted_secrets",
+    "15": "e15_hostile_hosts",
 }
 ONLY_WHEN_NAMED = ("5",)
 

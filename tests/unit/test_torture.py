@@ -36,6 +36,7 @@ from aftershock.tests.torture import (
     e8_soak,
     e9_clean_runs,
     e14_planted_secrets,
+    e15_hostile_hosts,
     run,
     runner,
 )
@@ -124,7 +125,7 @@ def test_the_page_is_what_the_figures_say(tmp_path: Path) -> None:
     figure = figure_of([row | {"counts": {"valid": 2}}])
     run.update_page(figures, page, {"e1_mutated_plans": figure})
     changed = page.read_text(encoding="utf-8")
-    assert "| 1 | Mutated plans through `plan check` | 1 | 10 | 1 | 0 |  | 2026-11-25 |" in changed
+    assert "| 1 | Mutated plans through seven commands with all options | 1 | 10 | 1 | 0 |  | 2026-11-25 |" in changed
     assert "Figures: valid 2, p50 2 s, p99 2.98 s." in changed
 
 
@@ -173,6 +174,21 @@ def test_14_secrets_that_are_recognised(tmp_path: Path) -> None:
     unread = string.ascii_letters + string.digits
     for number, (name, plant) in enumerate(e14_planted_secrets.UNREAD.items()):
         assert [] == e14_planted_secrets.planted(plant, unread, unread, tmp_path / f"{number}"), name
+
+
+def test_15_hostile_hosts(tmp_path: Path) -> None:
+    """Two leases at once, a silent fallback, an error without a cause and other verdicts are reported."""
+    told = ["until then, runs of other users may disturb this one"]
+    answers = [(1, 0.0, 1.0, told), (1, 1.0, 2.0, told), (2, 0.5, 1.5, told)]
+    assert [] == e15_hostile_hosts.lease_problems("a file", answers)
+    assert 2 == len(e15_hostile_hosts.lease_problems("shared", answers))
+    assert 1 == len(e15_hostile_hosts.lease_problems("a file", [*answers, (2, 1.0, 3.0, told)]))
+    assert 1 == len(e15_hostile_hosts.lease_problems("a file", [*answers, (3, 2.0, 3.0, [])]))
+    assert 1 == len(e15_hostile_hosts.lease_problems("shared", [(1, 0.0, 0.0, ["LeaseError()"])]))
+    wrong = [(0, "", ""), (3, "", "no engine"), (3, "", "Traceback at tcp://x")]
+    assert [1] * 3 == [len(e15_hostile_hosts.unnamed("heal", answer, (3,), "tcp://x")) for answer in wrong]
+    assert [] == e15_hostile_hosts.unnamed("heal", (3, "", "no engine at tcp://x"), (3,), "tcp://x")
+    assert [] == [*e15_hostile_hosts.jumping_clock(random.Random(1), tmp_path).bad]  # noqa: S311
 
 
 def test_4a_torn_journal(tmp_path: Path) -> None:
