@@ -82,8 +82,8 @@ class StoredVerdict(TypedDict):
 class Band(TypedDict):
     q: float
     confidence: float
-    low_us: Time
-    high_us: Time
+    low_us: Time | None
+    high_us: Time | None
 
 
 class _Values(TypedDict):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields
 
+from aftershock.results.evidence.shapes import misfit
 from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.model.facts import (
     Cut,
@@ -24,7 +25,9 @@ UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out", "member_
 
 
 def test_every_measurement_is_a_row_with_its_key() -> None:
-    """Keys become fields, quantiles become text, no measurement is omitted, and the document is JSON without NaN."""
+    """Keys become fields, quantiles become text, no measurement is omitted, and the document is JSON without NaN, which
+    the reader of stored documents accepts.
+    """
     seen = Distribution(9, 1, 70, {0.99: 50, 1.0: None}, 40.0, {(0.99, 0.95): (45, None)})
     cut = Cut("produce.latency", "fault", each="rack", every_us=1_000_000)
     slow = SlowRecord(0, 7, "orders", 3, None, 1, 2, None, "failed", "TIMED_OUT")
@@ -42,6 +45,7 @@ def test_every_measurement_is_a_row_with_its_key() -> None:
     )
     told = json.loads(json.dumps(analysis_document(facts), allow_nan=False))
     assert {field.name for field in fields(Facts)} - UNSAID <= told.keys()
+    assert misfit("analysis.json", told) is None
     assert {"0.99": 50, "1.0": None} == told["distributions"][0]["at"]
     assert [{"q": 0.99, "confidence": 0.95, "low_us": 45, "high_us": None}] == told["distributions"][0]["bands"]
     assert [[0.5, 40], [0.99, None]] == told["spectra"][0]["points"]
