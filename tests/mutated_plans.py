@@ -153,13 +153,16 @@ _PATTERN_PIECES = (
 _CHARACTERS = "{}[]:,-#&*!|>'\"%@`\n\t \\0123456789abx_.~?=\x00\x85\ufeff"
 
 
-def mutated_plans(seed: int, count: int) -> Iterator[str]:
-    """Yield damaged plans, always the same for a seed; about a tenth of them are valid."""
+def mutated_plans(seed: int, count: int, *, damaged: bool = True) -> Iterator[str]:
+    """Yield damaged plans, always the same for a seed; about a tenth of them are valid.
+
+    Those that are not ``damaged`` only have other names and patterns, so that most of them are valid.
+    """
     source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
     bases, documents = _bases()
     for _ in range(count):
         index = source.randrange(2) if source.random() < 0.7 else source.randrange(len(bases))
-        if source.random() < 0.3:  # torn text
+        if damaged and source.random() < 0.3:  # torn text
             yield tear(bases[index], source)
             continue
         data = deepcopy(documents[index])
@@ -168,7 +171,7 @@ def mutated_plans(seed: int, count: int) -> Iterator[str]:
         if source.random() < 0.15 and (workloads := data.get("workloads")):
             pattern = "".join(source.choices(_PATTERN_PIECES, k=source.choice((1, 2, 5, 40))))
             source.choice(workloads)["consume"] = {"pattern": pattern, "group": "others"}
-        else:
+        elif damaged:
             for _ in range(source.choice((0, 1, 1, 2, 5))):
                 damage(data, source)
         try:

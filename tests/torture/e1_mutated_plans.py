@@ -138,7 +138,7 @@ def check(text: str, source: random.Random, scratch: Path) -> Outcome:
 
 
 def trial(seed: int, scratch: Path) -> Outcome:
-    (text,) = mutated_plans(seed, 1)
+    (text,) = mutated_plans(seed, 1, damaged=seed % 2 == 0)  # a valid plan shows what the options do
     return check(text, random.Random(seed), scratch)  # noqa: S311 -- repeatable on purpose
 
 

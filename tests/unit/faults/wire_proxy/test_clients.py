@@ -21,7 +21,7 @@ DEADLINE_S = 20.0
 
 def sequenced(broker: ScriptedBroker, partitions: int) -> list[int]:
     """Return the number of records in the log of each partition."""
-    return [sum(b.count for b in parse(broker.log("t", number))) for number in range(partitions)]
+    return [sum(len(b.records) for b in parse(broker.log("t", number))) for number in range(partitions)]
 
 
 def produce(hop: Hop, **settings: Any) -> list[str | None]:

@@ -64,7 +64,7 @@ def words_of(said: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("both_ms", "code", "headline"),
-    [(100.0, UNDECIDED, "confirmed"), (900.0, CONTRADICTED, "contradicted"), (500.0, UNDECIDED, "undecided")],
+    [(100.0, UNDECIDED, "confirmed"), (900.0, CONTRADICTED, "contradicted"), (500.0, UNDECIDED, "excluded")],
 )
 def test_stored_evidence_is_judged_without_an_engine(
     both_ms: float,

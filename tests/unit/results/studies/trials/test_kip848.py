@@ -61,9 +61,7 @@ def test_groups_as_the_kip_says(tmp_path: Path) -> None:
 def test_a_protocol_that_stops_kept_partitions(tmp_path: Path) -> None:
     """As the eager one does; the stop alone contradicts the headline, also if no partition is given up."""
     found = words(run(tmp_path / "run", {CONSUMER: Group(1.2, gives_up=True)}))
-    assert ["contradicted", "undecided", "contradicted"] == [
-        found[name] for name in ("kept", "kept-leaves", "given-up")
-    ]
+    assert ["contradicted", "excluded", "contradicted"] == [found[name] for name in ("kept", "kept-leaves", "given-up")]
     silent = words(run(tmp_path / "silent", {CONSUMER: STOPS}), "kept", "given-up")
     assert ("contradicted", "confirmed") == (silent["kept"], silent["given-up"])
 
@@ -90,8 +88,9 @@ def test_a_stop_of_all_clients_is_no_effect_of_a_rebalance(tmp_path: Path) -> No
 def test_without_the_assay_nothing_is_concluded(tmp_path: Path) -> None:
     """If the eager group goes on too, nothing shows that a stop can be seen."""
     found = words(run(tmp_path / "run", {EAGER: Group()}), "kept", "given-up", "kept-leaves")
-    assert ("undecided", "contradicted") == (found["eager"], found["eager-given-up"])
-    assert {"undecided"} == {found["kept"], found["given-up"], found["steady"], found["kept-leaves"]}
+    assert ("excluded", "contradicted") == (found["eager"], found["eager-given-up"])
+    assert {"undecided"} == {found["kept"], found["given-up"], found["steady"]}
+    assert "excluded" == found["kept-leaves"]
 
 
 def test_without_the_control_nothing_is_concluded(tmp_path: Path) -> None:

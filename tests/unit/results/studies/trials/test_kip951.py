@@ -58,7 +58,7 @@ ALIKE = (3500.0, 3500.0)
         (run((100, 700), (90, 180), ALIKE), "confirmed"),
         (run((100, 150), (90, 180), ALIKE), "undecided"),
         (run((300, 150), (90, 180), ALIKE), "contradicted"),
-        (run((100, 700), (100, 100), ALIKE), "undecided"),
+        (run((100, 700), (100, 100), ALIKE), "excluded"),
         (run((100, 700), (90, 180), (2000, 3500)), "undecided"),
         (run((100, 700), (180, 90), ALIKE), "contradicted"),
         (moves("delay-300", 100, 700), "undecided"),
@@ -83,7 +83,7 @@ def test_a_client_without_the_kip_confirms_nothing(claim: str) -> None:
     """Sabotage: both arms are clients without the KIP, so no effect appears."""
     parts = run((700, 700), (180, 180), ALIKE)
     (entry,) = [entry for entry in state_claims(DECIDING, parts, {}) if entry.id == claim]
-    assert "undecided" == entry.word
+    assert "excluded" == entry.word
 
 
 def test_p999_needs_enough_records() -> None:
