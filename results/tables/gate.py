@@ -85,15 +85,13 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     by_client = rows.groupBy(*_BLOCK, hash_of(*CLIENT_COLUMNS).alias("client_hash")).agg(
         *_fingerprint((F.col("op") == "consume") | (F.col("status") == "ok")),
         F.count(F.when((F.col("status") == "ok") & timed, True)).alias("good"),
-        F.max(F.col("sent_us") - F.col("intended_us")).alias("waited_us"),
-        F.min(F.when(F.col("op") == "consume", F.col("done_us") - F.col("intended_us"))).alias("had_us"),
         *[F.count(F.when(F.col("status") == status, True)).alias(status) for status in _UNTAKEN],
         *_numbers(),
     )
     named = by_client.join(beside(client_names(dims)), "client_hash", "left")
     named = named.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("client_hash", "workload", "arm")
     of_log = read.log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint(F.lit(True)))
-    absent = {name: F.lit(None).cast("bigint") for name in ("good", "waited_us", "had_us", *_UNTAKEN, *_NUMBERS)}
+    absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, *_NUMBERS)}
     of_log = of_log.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **absent})
 
     names = (F.col("client").alias("owner"), F.col("readers").alias("readers_expected"))
@@ -117,8 +115,6 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
             F.min(F.when(~without_offsets, F.col("placed"))).alias("placed"),
             F.max(F.when(produced, F.col("placed"))).alias("acked_offsets"),
             F.min("good").alias("good"),
-            # one waited to be sent for longer than another took to be delivered: one may have been delivered before
-            (F.max(F.when(produced, F.col("waited_us"))) > F.min("had_us")).alias("premature"),
             *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
             *[F.max(F.when(sent, F.col(name))).alias(name) for name in _NUMBERS],
             F.max(F.when(sent, F.col("op"))).alias("side"),
@@ -138,9 +134,8 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     # are missing
     whole = gapless & (2 * F.col("seqs") == count * ends) & (F.col("sending") == 1)
     sent_once = whole & (count == n + F.col("failed") + F.col("in_doubt")) & (F.col("logging") == 1)
-    in_time = ~F.coalesce("premature", F.lit(False))
     read_by_all = (F.col("reading") == expected) & (F.size("readers") == expected) & (F.col("strange") == 0)
-    clean = F.lit(False) if exhaustive else F.coalesce(same & sent_once & in_time & read_by_all, F.lit(False))
+    clean = F.lit(False) if exhaustive else F.coalesce(same & sent_once & read_by_all, F.lit(False))
     return compared.select(
         *(*_BLOCK, (F.col("commits") | clean).alias("clean"), "n", "acked_offsets", *_UNTAKEN),
         *(F.col("owner").alias("client"), "readers"),
