@@ -32,7 +32,8 @@ from aftershock.results.checks.obligations.leaders import Reign
 from aftershock.results.checks.obligations.reach import COORDINATION, OFFSETS_PARTITIONS
 from aftershock.results.checks.obligations.waits import quorum, session, total_us
 from aftershock.results.checks.progress import SHARE_ADVISED, share_advice
-from aftershock.results.evidence.evidence import Client, Evidence, Phase, client_of
+from aftershock.results.evidence.evidence import Client, Evidence, client_of
+from aftershock.results.evidence.phases import Phase
 from aftershock.results.model.check import percent
 
 _MS = 1000

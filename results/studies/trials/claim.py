@@ -190,7 +190,7 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
                 claim.headline,
                 claim.unit,
                 claim.n,
-                claim.rule and power_of(claim.rule, result.ours, claim.smallest_effect),
+                power_of(claim.rule, result.ours, claim.smallest_effect) if claim.rule else None,
                 claim.predicted,
                 claim.smallest_effect,
                 "; ".join(dict.fromkeys(parts[name].client_settings for name in claim.needs if name in parts)),
