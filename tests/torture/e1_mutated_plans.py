@@ -1,11 +1,12 @@
 """Hypothesis: no plan of a stranger, with whatever options, makes a command crash, hang or exhaust the memory.
 
 Method: a seed damages a plan (values of other types, long and odd names of topics, groups and arms, patterns, nested
-repetitions, torn text; `tests/mutated_plans.py`). Every command that takes a plan then reads it, with random values of
-all its options, of which half are valid: `plan check`, `plan show`, `run`, `explore`, `cluster up`, `images --for` and
-`doctor`. Each runs as `aftershock` does, in a forked process with 1 GiB of address space and 5 s of CPU time, and with
-a Docker engine that does not answer, so that nothing starts. Exit codes are 0 and 3. A refusal needs a message, of one
-line for each problem, and a plan that `plan check` refuses, or that can't be compiled, is refused by all commands.
+repetitions, torn text; `tests/mutated_plans.py`); odd seeds only change names and patterns. Every command that takes a
+plan then reads it, with random values of all its options, of which half are valid: `plan check`, `plan show`, `run`,
+`explore`, `cluster up`, `images --for` and `doctor`. Each runs as `aftershock` does, in a forked process with 1 GiB of
+address space and 5 s of CPU time, and with a Docker engine that does not answer, so that nothing starts. Exit codes are
+0 and 3. A refusal needs a message, of one line for each problem, and a plan that `plan check` refuses, or that can't be
+compiled, is refused by all commands.
 """
 
 import io
