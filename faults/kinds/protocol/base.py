@@ -149,6 +149,8 @@ class TamperFault(Fault):
     band: ClassVar[Band]
     exposure_target = "requests"
     for_rule = "needed"
+    rule_fields: ClassVar[tuple[str, ...]] = ()
+    """Parameters that the wire proxy's rule has under the same name."""
     probes: ClassVar[int] = 1
     """Number of probes per measurement; the fastest probe counts, because a busy host only adds time."""
     allowance_ms = 1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
@@ -203,7 +205,7 @@ class TamperFault(Fault):
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most kinds draw nothing of their own
         """Return the field ``do`` of the wire proxy's rule and the fields that ``do`` needs (``rules.py``)."""
-        return {"do": self.kind}
+        return {"do": self.kind} | {name: getattr(self, name) for name in self.rule_fields}
 
     @abstractmethod
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:

@@ -67,8 +67,8 @@ class DelayingFault(TamperFault):
     api: Api
     delay: Annotated[Duration, Field(ge=1, le=600_000)]
 
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": self.kind, "delay_ms": self.delay}
+    def rule_action(self, draws: Draws) -> dict[str, Any]:
+        return super().rule_action(draws) | {"delay_ms": self.delay}
 
     @property
     def probing_ms(self) -> int:
@@ -87,13 +87,12 @@ class LosingFault(TamperFault):
     proof = "A matching probe gets no answer. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, silent connections are closed, and a probe is answered."
 
+    rule_fields = ("connection",)
+
     api: Api
     connection: Annotated[
         Literal["closed", "silent"], Field(description="state of the connection after the request or response is lost")
     ] = "closed"
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": self.kind, "connection": self.connection}
 
     @property
     def probing_ms(self) -> int:
@@ -135,14 +134,12 @@ class DelayResponse(DelayingFault):
         "{api: Fetch, delay: [50ms, 300ms]}",
         "{api: OffsetCommit, delay: 100ms}",
     )
+    rule_fields = ("serial",)
     kind: Literal["delay_response"] = "delay_response"
     serial: Annotated[
         StrictBool,
         Field(description="send the responses of a connection one after the other, with a `delay` before each"),
     ] = False
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:
-        return super().rule_action(draws) | {"serial": self.serial}
 
 
 class DropRequest(LosingFault):
@@ -198,14 +195,12 @@ class CloseMidFrame(TamperFault):
         "{api: Produce, message: [request, response], probability: [0.1, 0.5]}",
         "{api: Fetch, probability: [0.1, 0.5]}",
     )
+    rule_fields = ("message",)
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
     message: Annotated[
         Literal["request", "response"], Field(description="message of which only the first half arrives")
     ] = "response"
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": self.kind, "message": self.message}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
         """Return a witness that the connection of a probe was closed before a whole response."""
@@ -227,6 +222,7 @@ class UnprobedFault(TamperFault):
 class HintFault(UnprobedFault):
     """Base of faults that change or remove hints (leader, address, session, replica) in brokers' responses."""
 
+    rule_fields = ("hints",)
     api: Api | None = None
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
 
@@ -306,6 +302,7 @@ class CapVersions(TamperFault):
     remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
     drawn = ("{versions: {Produce: 9}}", "{versions: {Fetch: 12}}")
+    rule_fields = ("versions",)
     kind: Literal["cap_versions"] = "cap_versions"
     versions: Annotated[
         dict[Api, Cap],
@@ -322,9 +319,6 @@ class CapVersions(TamperFault):
     def parameters(self) -> dict[str, Any]:
         """Return the fault's parameters as plans write them, with ``none`` for an API that is not offered."""
         return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "cap_versions", "versions": self.versions}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
         """Return a witness that the response to a probe offers no API version above the cap of the API."""
@@ -360,7 +354,7 @@ class FalsifyHints(HintFault):
         return draws | {"session_id": source.randint(*_SESSIONS)} if "session_id" in self.hints else draws
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:
-        return {"do": "falsify_hints", "hints": self.hints, "session_id": draws.get("session_id", 0)}
+        return super().rule_action(draws) | {"session_id": draws.get("session_id", 0)}
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:
         """Return the node id of the broker that has the role ``broker`` at the injection."""
@@ -388,6 +382,3 @@ class StripHints(HintFault):
     )
     drawn_with = "{kind: reassign, topic: TOPIC, rotate: 1}"
     kind: Literal["strip_hints"] = "strip_hints"
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
-        return {"do": "strip_hints", "hints": self.hints}
