@@ -127,19 +127,13 @@ def median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else math.nan
 
 
-PRODUCER_DEFAULTS: Mapping[str, Any] = {
-    "acks": "all",
-    "enable.idempotence": True,
-    "linger.ms": 5,
-    "delivery.timeout.ms": 120_000,
+PLANNED: Mapping[str, tuple[str, Any]] = {
+    "acks": ("acks", "all"),
+    "enable.idempotence": ("idempotence", True),
+    "linger.ms": ("linger_ms", 5),
+    "delivery.timeout.ms": ("deadline_ms", 120_000),
 }
-"""Settings of Kafka's producer that a plan sets itself, with their defaults (``ProducerConfig`` of Kafka 4.3)."""
-_PLANNED = {
-    "acks": "acks",
-    "enable.idempotence": "idempotence",
-    "linger.ms": "linger_ms",
-    "delivery.timeout.ms": "deadline_ms",
-}
+"""Settings of Kafka's producer that ``produce`` has, with their names there and their defaults (``ProducerConfig``)."""
 
 
 def client_settings(workloads: Sequence[Mapping[str, Any]]) -> str:
@@ -155,12 +149,13 @@ def client_settings(workloads: Sequence[Mapping[str, Any]]) -> str:
 
 def _clients(workload: Mapping[str, Any]) -> str:
     arms, produce = workload["arms"], workload.get("produce")
-    planned = {name: produce[key] for name, key in _PLANNED.items()} if produce else {}
-    shared = {name: value for name, value in planned.items() if value != PRODUCER_DEFAULTS[name]}
+    shared = {}
+    if produce:
+        shared = {name: produce[key] for name, (key, default) in PLANNED.items() if produce[key] != default}
     own = [arm["settings"] for arm in arms.values()]
     shared |= {name: value for name, value in own[0].items() if all(other.get(name) == value for other in own)}
     further = {
-        name: _listed({key: value for key, value in arm["settings"].items() if key not in shared})
+        name: _listed({key: value for key, value in arm["settings"].items() if shared.get(key) != value})
         for name, arm in arms.items()
     }
     kinds = " and ".join(dict.fromkeys(arm["client"] for arm in arms.values()))

@@ -40,6 +40,13 @@ def test_settings_that_are_not_defaults_are_named() -> None:
     )
 
 
+def test_the_setting_of_an_arm_that_replaces_one_of_all_arms_is_named() -> None:
+    arms = {"a": {"client": "java", "settings": {}}, "b": {"client": "java", "settings": {"linger.ms": 50}}}
+    produce = {"acks": "all", "idempotence": True, "linger_ms": 0, "deadline_ms": 120_000}
+    text = client_settings([{"name": "moves", "arms": arms, "produce": produce}])
+    assert text == "moves: java with linger.ms=0, b also linger.ms=50"
+
+
 def test_only_whole_slices() -> None:
     """The remainder of a span is in no slice, so all slices have the same length."""
     assert (Slice(5, 15), Slice(15, 25)) == slices(5, 34, 10)
