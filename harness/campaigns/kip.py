@@ -68,6 +68,10 @@ class TrialResult:
     left_out: Mapping[str, str]
 
     @property
+    def headline(self) -> Statement:
+        return next((claim for claim in self.statements if claim.headline), self.statements[0])
+
+    @property
     def about(self) -> tuple[str, ...]:
         """Host, Kafka version and Aftershock version of the trial's runs, as one line for each distinct combination."""
         return tuple(dict.fromkeys(_environment(part.run.run) for part in self.parts.values()))
@@ -228,7 +232,7 @@ def digest(trials: list[TrialResult]) -> str:
     head = "| KIP | headline claim | published | measured | brokers with default settings | all claims |"
     lines = [head, "|" + " --- |" * 6]
     for result in trials:
-        headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
+        headline = result.headline
         title, counts = f"{result.kip}, {result.title}", tally(result.statements) if result.parts else "not run"
         both = [headline, *(claim for claim in result.statements if claim.role == "production")]
         figures = [f"{claim.word}: {statement.figure(claim.ours)}" for claim in both]
@@ -241,7 +245,7 @@ def section(result: TrialResult, charts: Sequence[Plot]) -> str:
 
     Tables of mechanisms, controls and figures are folded.
     """
-    headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
+    headline = result.headline
     published = f" Published: {headline.published}." if headline.published != "-" else ""
     lines = [f"**{headline.word.capitalize()}**: {headline.claim}: {statement.figure(headline.ours)}.{published}\n"]
     lines += [f"{tally(result.statements)}.\n"]
