@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -399,8 +400,8 @@ def test_the_interval_has_its_nominal_coverage() -> None:
 def test_cuts_by_block_exist_only_in_runs_with_blocks(evidence: Evidence) -> None:
     """There is a cut per side that the clients have and per fault, if there are several."""
     assert () == block_cuts(evidence)
-    told = vars(evidence) | {"phases": tuple(Phase("fault", f"{e}-1", 1, 2, 1, e) for e in ("kill-1", "turn"))}
-    cuts = block_cuts(Evidence(**told))
+    phases = tuple(Phase("fault", f"{e}-1", 1, 2, 1, e) for e in ("kill-1", "turn"))
+    cuts = block_cuts(replace(evidence, phases=phases))
     assert {"produce.latency", "consume.latency", "produce.gap", "consume.gap"} == {cut.metric for cut in cuts}
     assert {"fault", "recovery", "fault/kill-1", "fault/turn", "run"} == {cut.window for cut in cuts}
     assert {"block"} == {cut.each for cut in cuts}

@@ -2,6 +2,8 @@
 settings.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from aftershock.results.checks.obligations.lanes import Lane, lanes
@@ -42,7 +44,7 @@ def test_without_faults_progress_is_due_from_warm_up_to_the_end() -> None:
 def test_a_rehearsal_is_judged_as_without_faults() -> None:
     """A rehearsal's journal lists faults as injected, but none was injected."""
     evidence = Play([lasting("kill", 40, 70, brokers=(3,))]).evidence()
-    rehearsed = lanes(evidence.__class__(**{**vars(evidence), "run": {**evidence.run, "rehearse": True}}))
+    rehearsed = lanes(replace(evidence, run={**evidence.run, "rehearse": True}))
 
     assert [True] == [span.required for span in rehearsed[0].whole]
 
@@ -237,7 +239,7 @@ def test_no_progress_is_due_in_runs_without_recorded_voters() -> None:
     evidence = Play().evidence()
     untold = {key: value for key, value in evidence.run.items() if key != "voters"}
 
-    assert [] == lanes(evidence.__class__(**{**vars(evidence), "run": untold}))
+    assert [] == lanes(replace(evidence, run=untold))
 
 
 def cut_off(rack: str, node: int) -> tuple[str, ...]:
