@@ -31,10 +31,16 @@ NOISY, NOISY_AT_NIGHT = 5, 20
 
 
 @pytest.fixture(scope="module")
-def verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
-    """Judge every planted run, the clean run of each base, and some noisy runs; the keys are names."""
+def verdicts(
+    request: pytest.FixtureRequest, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> Verdicts:
+    """Judge the planted runs of the selected tests, the clean run of each base, and some noisy runs, by name."""
     home = tmp_path_factory.mktemp("planted")
-    homes = [planted(one, home) for one in READABLE]
+    selected = [item for item in request.session.items if item.path == request.path]
+    names = {item.callspec.params["one"].name for item in selected if "one" in getattr(item, "fixturenames", ())}
+    if any(item.name.startswith("test_exhaustive") for item in selected):
+        names |= {one.name for one in SEQUENCES}
+    homes = [planted(one, home) for one in READABLE if one.name in names]
     homes += [base().copy(base.__name__).write(home / base.__name__) for base in BASES]
     homes += [noisy_run(seed).write(home / f"noisy-{seed}") for seed in range(NOISY)]
     return judged_together(spark, homes)

@@ -194,11 +194,17 @@ def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple
     arms, faults = [f"retry-backoff-{index}" for index in range(8)], [f"kill-the-leader-{index}" for index in range(12)]
     run.timeline["workloads"][0]["arms"] = {arm: {} for arm in arms}
     run.timeline["steps"] = [made.timeline["steps"][0] | {"id": fault} for fault in faults]
-    run.phases += [
+    run.phases = [phase for phase in run.phases if phase["fault"] is None] + [
         {"name": "fault", "fault": fault, "start_us": i * 9_000_000, "end_us": i * 9_000_000 + 5_000_000}
         for i, fault in enumerate(faults)
     ]
-    run.journal = [line | {"fault": fault} for line in made.journal if line["fault"] == "latency-1" for fault in faults]
+    lines = [line for line in made.journal if line["fault"] == "latency-1"]
+    times = {"intended": 0, "healed": 5_000_000}
+    run.journal = [
+        line | {"fault": fault, "t_us": i * 9_000_000 + times.get(line["state"], 1_000_000)}
+        for line in lines
+        for i, fault in enumerate(faults)
+    ]
     why = "p99 in the fault's window is 1234.5 ms, which is more than was asked for " * 2
     samples = tuple((producer, 1_000_000 + producer) for producer in range(20))
     checks = [
@@ -240,7 +246,11 @@ def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple
     at = dict.fromkeys(QUANTILES, 1_234_567)
     told = analysis(rows) | {
         "bin_us": 12_000_000,
-        "distributions": [row | {"metric": metric, "censored": 1234, "at": at} for metric in metrics for row in named],
+        "distributions": [
+            row | {"metric": metric, "censored": 1234, "slowest_us": 1_234_567, "at": at}
+            for metric in metrics
+            for row in named
+        ],
         "gaps": [row | {"metric": f"{side}.gap", "longest_us": 7_654_321} for side in sides for row in named],
         "recoveries": [
             {"fault": fault, "client": client, "n": 123_456, "recovered_us": 7_654_321, "observed_us": 9}
