@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
+from aftershock.results.checks.answers import answers
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks, integrity_results
@@ -284,7 +285,8 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     )
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), checks, evidence.altered)
+    names = (str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms))
+    return Verdict(*names, checks, evidence.altered, answers=answers(evidence, facts, integrity))
 
 
 def _verdict_or_raise(judgement: Judgement) -> Verdict:

@@ -65,6 +65,32 @@ class StoredCheck(TypedDict):
     share: NotRequired[Annotated[float, Field(ge=0, le=1)]]
 
 
+class StoredNormality(TypedDict):
+    measured: Count
+    recovered: Count
+    worst_us: Time | None
+    observed_us: Time
+    healed: Count
+    before_heal: Count
+
+
+@with_config(STRICT | ConfigDict(extra="forbid"))
+class StoredAnswer(TypedDict):
+    """An answer of ``verdict.json`` (``results.model.answer``)."""
+
+    client: Name
+    fault: Name | None
+    injections: Count
+    counts: bool
+    lost: Count | None
+    lost_permitted: Count
+    twice: Count | None
+    twice_permitted: Count
+    stopped_us: dict[Literal["produce", "consume"], Time | None]
+    partition: Annotated[tuple[Name, Time], Strict(False)] | None
+    normality: StoredNormality | None
+
+
 @with_config(STRICT)
 class StoredVerdict(TypedDict):
     """``verdict.json``, without its schema version."""
@@ -74,6 +100,7 @@ class StoredVerdict(TypedDict):
     plan: NotRequired[Name]
     seed: NotRequired[Int | None]
     arms: NotRequired[list[Name]]
+    answers: NotRequired[list[StoredAnswer]]
     checks: NotRequired[list[StoredCheck]]
     trusted: NotRequired[list[str]]
     provisional: NotRequired[dict[Name, Any]]

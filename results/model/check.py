@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from aftershock.redaction import redact_known
+from aftershock.results.model.answer import Answer, answer_from_json
 from aftershock.results.model.facts import Explained
 
 SAMPLES_MAX = 20
@@ -113,7 +114,8 @@ class Verdict:
     ``trusted`` describes the evidence files that differ from the manifest, and were judged with ``--trust``.
     ``by_author`` is true of a verdict from a pack, which was not judged here.
     ``provisional`` is set for a run that is not over: its ``state``, the end ``until_us`` of what was judged, and the
-    ids of checks that were ``not_judged`` yet.
+    ids of checks that were ``not_judged`` yet. ``answers`` say in a line per client and fault what happened; a verdict
+    of an earlier version has none.
     """
 
     run_id: str
@@ -124,6 +126,7 @@ class Verdict:
     trusted: tuple[str, ...] = ()
     provisional: Mapping[str, Any] | None = None
     by_author: bool = False
+    answers: tuple[Answer, ...] = ()
 
     @property
     def gating(self) -> tuple[Check, ...]:
@@ -148,6 +151,7 @@ class Verdict:
             "plan": self.plan,
             "seed": self.seed,
             "arms": list(self.arms),
+            "answers": [answer.to_json() for answer in self.answers],
             "checks": [check.to_json() for check in self.checks],
         }
 
@@ -169,4 +173,6 @@ def from_json(document: dict[str, Any]) -> Verdict:
         checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples, "explained": explained}))
     trusted = tuple(map(str, document.get("trusted", ())))
     arms = tuple(document["arms"])
-    return Verdict(document["run_id"], document["plan"], document["seed"], arms, tuple(checks), trusted)
+    answers = tuple(map(answer_from_json, document.get("answers", ())))
+    names = (document["run_id"], document["plan"], document["seed"], arms)
+    return Verdict(*names, tuple(checks), trusted, answers=answers)

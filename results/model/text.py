@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from aftershock.results.model.check import Check, Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict, percent
 from aftershock.results.model.facts import Explained
 
 EXPLAINED_MAX = 20
@@ -33,6 +33,23 @@ def sentence(verdict: Verdict) -> str:
         " (as stored by the author of the pack; `aftershock verdict` judges it here)" if verdict.by_author else ""
     )
     return f"{verdict.status}{altered}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
+
+
+def certainty(verdict: Verdict) -> str:
+    """Say on how much evidence a verdict rests: records examined, time in which progress was due, repetitions."""
+    lost = [check for check in verdict.checks if check.id == "integrity/lost"]
+    examined = {
+        "acknowledged records": sum(check.n for check in lost if check.subject.endswith("produce")),
+        "records due to readers": sum(check.n for check in lost if check.subject.endswith("consume")),
+    }
+    parts = [f"{n} {words}" for words, n in examined.items() if n]
+    if shares := [check.share for check in verdict.checks if check.share is not None]:
+        parts.append(f"progress was required for at least {percent(min(shares))} of the time")
+    if repeated := [answer.injections for answer in verdict.answers if answer.fault]:
+        parts.append(
+            "each fault injected once" if max(repeated) == 1 else f"faults injected up to {max(repeated)} times"
+        )
+    return f"examined: {'; '.join(parts)}" if parts else ""
 
 
 def tally(statuses: Sequence[Status], noun: str = "checks") -> str:

@@ -220,6 +220,8 @@ def write_report(run_dir: Path) -> Path:
         verdict=verdict,
         sentence=text.sentence(verdict),
         why=evidence.timeline.get("why"),
+        answers=[(one.client, one.name, one.words) for one in verdict.answers],
+        certainty=text.certainty(verdict),
         about=tables.about(evidence, verdict),
         troubled=failed,
         attention_max=ATTENTION_MAX,

@@ -18,6 +18,7 @@ from aftershock.errors import EvidenceError
 from aftershock.results.evidence.evidence import verify
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import verdict_of
+from aftershock.results.model.answer import answer_lines
 from aftershock.results.model.check import Check, Status, Verdict, worst
 from aftershock.results.model.text import cell, observed, problems, run_s, seconds, sentence, status, table, threshold
 from aftershock.results.report.page import filled
@@ -138,8 +139,10 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
         rows.append((result[0], run.id, duration, result[1]))
     lines = [*table(("status", "run", "took", "verdict"), rows)]
     for run in runs:
-        if run.verdict and run.verdict.status is not Status.PASS:
-            lines += [f"\n### {cell(run.id)}\n\n", *_verdict_lines(run.verdict)]
+        if run.verdict:
+            detailed = _answer_table if run.verdict.status is Status.PASS else _verdict_lines
+            text = [*detailed(run.verdict)]
+            lines += [f"\n### {cell(run.id)}\n\n", *text] if text else []
     size_bytes = 0
     for number, line in enumerate(lines):
         size_bytes += len(line.encode())
@@ -149,10 +152,19 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
     return "".join(lines)
 
 
+def _answer_table(verdict: Verdict) -> Iterable[str]:
+    """Yield the answers as a table, a row per client and fault."""
+    lines, omitted = answer_lines(verdict.answers)
+    if lines:
+        yield from table(("client", "fault", "what happened"), lines)
+        yield f"\n{omitted} more are in the report.\n\n" if omitted else "\n"
+
+
 def _verdict_lines(verdict: Verdict) -> Iterable[str]:
     yield f"**{cell(sentence(verdict))}**\n\n"
     if verdict.trusted:
         yield "".join(f"* judged with --trust: {cell(difference)}\n" for difference in verdict.trusted) + "\n"
+    yield from _answer_table(verdict)
     yield from table(
         ("status", "check", "subject", "observed", "threshold", "n", "why", "next"),
         [

@@ -1,8 +1,9 @@
 """The verdict in three text formats (terminal summary, JUnit XML, and GitHub workflow commands).
 
-The terminal summary has the verdict's sentence first, then the obligations that were judged for too little of the time,
-the problems, a short table, and at the end the findings, which are violated SLOs that are only reported, and what
-checks that passed found. The summary has at most 80 columns and no colours, so that the text can be piped.
+The terminal summary has the verdict's sentence and the answers (a line per client and fault) first, then the
+obligations that were judged for too little of the time, the problems, how much evidence the verdict rests on, a short
+table, and at the end the findings, which are violated SLOs that are only reported, and what checks that passed found.
+The summary has at most 80 columns and no colours, so that the text can be piped.
 
 In JUnit XML (``junit.xml``) each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
 ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate=report`` is never a
@@ -23,8 +24,10 @@ from textwrap import fill
 
 from aftershock.results.checks.progress import SHARE_MIN
 from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.model.answer import answer_lines
 from aftershock.results.model.check import Check, Status, Verdict, percent
 from aftershock.results.model.text import (
+    certainty,
     details,
     observed,
     printable,
@@ -38,6 +41,7 @@ from aftershock.results.model.text import (
 from aftershock.results.slo.metrics import moment
 
 WIDTH = 80
+NO_BREAK = "\u00a0"
 _ATTENTION_MAX = 6
 _COLUMNS = (12, 11, 11, 43)
 
@@ -48,6 +52,7 @@ def summary(verdict: Verdict) -> str:
     blocks = [
         fill(sentence(verdict), WIDTH),
         _provisional(verdict),
+        "\n".join(answer_rows(verdict)),
         *(_indented(f"judged with --trust: {difference}") for difference in verdict.trusted),
         _judged_share(verdict),
         *map(_attention, troubled[:_ATTENTION_MAX]),
@@ -56,6 +61,7 @@ def summary(verdict: Verdict) -> str:
         blocks.append(
             f"{len(troubled) - _ATTENTION_MAX} more checks did not pass; verdict.json in the run directory lists them"
         )
+    blocks.append(_indented(certainty(verdict)))
     if objectives := [check for check in verdict.checks if check.kind in ("slo", "compare")]:
         rows = [("", "observed", "threshold", "check")]
         for check in objectives:
@@ -79,6 +85,19 @@ def summary(verdict: Verdict) -> str:
     noted = [check for check in verdict.checks if check.finding and check.status is Status.PASS]
     blocks += [_finding(replace(check, why=check.finding, next=None)) for check in noted]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def answer_rows(verdict: Verdict) -> list[str]:
+    """Return the answers in columns; a line of more than ``WIDTH`` columns goes on below its words."""
+    lines, omitted = answer_lines(verdict.answers)
+    widths = [max(len(line[column]) for line in lines) for column in (0, 1)] if lines else []
+    rows = []
+    for *names, words in lines:
+        begin = "".join(f"{printable(name).ljust(width)}  " for name, width in zip(names, widths, strict=True))
+        indent = " " * min(len(begin), WIDTH // 2)
+        parts = " · ".join(re.sub(r" (?!\()", NO_BREAK, printable(part)) for part in words.split(" · "))
+        rows.append(fill(begin + parts, WIDTH, subsequent_indent=indent).replace(NO_BREAK, " "))
+    return rows + ([f"and {omitted} more; the report has all"] if omitted else [])
 
 
 def _provisional(verdict: Verdict) -> str:
@@ -155,9 +174,13 @@ def document(verdict: Verdict, took_s: float | None = None, started_at: str | No
     attributes |= {} if took_s is None else {"time": f"{took_s:.3f}"}
     root = _element("testsuites", attributes)
     root.append(suite := _element("testsuite", attributes | ({"timestamp": started_at} if started_at else {})))
-    if verdict.trusted:
+    lines, omitted = answer_lines(verdict.answers)
+    values = [("trusted", text) for text in verdict.trusted]
+    values += [(f"{client} {fault}", words) for client, fault, words in lines]
+    values += [("further answers", str(omitted))] if omitted else []
+    if values:
         suite.append(properties := ET.Element("properties"))
-        properties.extend(_element("property", {"name": "trusted", "value": text}) for text in verdict.trusted)
+        properties.extend(_element("property", {"name": name, "value": value}) for name, value in values)
     suite.extend(tests)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)

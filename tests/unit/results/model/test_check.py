@@ -40,7 +40,7 @@ def test_the_document_has_all_keys_and_reads_back() -> None:
     samples = replace(GOOD, samples=((0, 7), (1, 9)))
     written = Verdict("run-1", "demo", 7, ("a",), (samples,))
     document = json.loads(written.text())
-    assert set(document) == {"schema_version", "run_id", "status", "plan", "seed", "arms", "checks"}
+    assert set(document) == {"schema_version", "run_id", "status", "plan", "seed", "arms", "answers", "checks"}
     assert set(document["checks"][0]) >= {
         "id", "kind", "subject", "arm", "phase", "status", "observed", "threshold", "unit", "n", "censored", "at",
         "why", "next", "samples",
