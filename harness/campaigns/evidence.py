@@ -197,7 +197,7 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
     names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, manifest.LEADERS, *manifest.TABLES)]
     digests = {name: asdict(digest) for name in names if (digest := manifest.digest_of(folder / name))}
     reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
-    reduced["reduced_from"] = own.get("digests", {})
+    reduced["reduced_from"] = own.get("reduced_from") or own.get("digests", {})  # a reduced run may be reduced again
     (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
 
 

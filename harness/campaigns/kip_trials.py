@@ -5,7 +5,8 @@ confirmed. The durations of runs were measured on a host with two cores.
 
 To add a trial: register its claims in ``results/studies/trials/kipN.toml`` (a headline, a control and the headline's
 ``-production`` claim at least), measure them in ``kipN.py`` beside it, define the trial here and add it to ``TRIALS``,
-draw the KIP in ``mechanisms.toml``, and write ``docs/kips/kipN.md``.
+draw the KIP in ``mechanisms.toml``, and write ``docs/kips/kipN.md`` and the recount of the headline, ``kipN.sql``. The
+claims are named in ``promises.toml`` by the promises of the KIP's text that they test.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -297,7 +298,16 @@ KIP_951 = Trial(
         Planned("java", "kips/951-foreign", 75.0, _JAVA, MOVES, 8.5, off=_STRIPPED),
         Planned("restart", "kips/951-restart", AROUND_S, (), 8, 15.0, off=_ROLL_OFF),
         Planned("restart-many", "kips/951-restart", AROUND_S, _120, 8, 15.0, off=_ROLL_OFF),
-        Planned("production", "kips/951-shared", AROUND_S + _SLOWER_S, _DEFAULT_BACKOFF, MOVES, 7.0, off=_OFF),
+        Planned(
+            "production",
+            "kips/951-busy",
+            AROUND_S + _SLOWER_S,
+            (f"faults.0.delay={kip951.BUSY_MS['busy-300']}ms", *_DEFAULT_BACKOFF),
+            MOVES,
+            8.5,
+            off=_BOTH_OFF,
+        ),
+        Planned("shared-production", "kips/951-shared", AROUND_S + _SLOWER_S, _DEFAULT_BACKOFF, MOVES, 7.0, off=_OFF),
     ),
     plots=kip951.plots,
 )

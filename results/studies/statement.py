@@ -223,7 +223,8 @@ class Statement:
 
     ``published`` is the figure in the KIP's text; ``bound`` is the decision rule in words, empty for a figure without
     a rule. ``power`` is the probability with which as many units of the variance seen in this run confirm the smallest
-    effect of interest; None without a variance. ``clients`` names the clients of its runs with their settings.
+    effect of interest; None without a variance. ``clients`` names the clients of its runs with their settings, and
+    ``statistic`` compares the statistic of a headline with the KIP's.
     """
 
     id: str
@@ -241,6 +242,7 @@ class Statement:
     predicted: str = ""
     smallest_effect: float | None = None
     clients: str = ""
+    statistic: str = ""
 
     @property
     def label(self) -> str:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, Protocol, TypeAlias, get_args
 
 from aftershock.results.model.check import Status
 from aftershock.results.studies.part import Part
@@ -53,7 +53,8 @@ class Claim:
 
     ``n`` is the fixed number of observations, in ``unit``. ``control`` and ``assay`` are ids of claims that must be
     confirmed. ``pilot`` is as for `sd_of_pilot`, ``predicted`` the figure of a simulation. A claim without a rule is a
-    figure that is only shown.
+    figure that is only shown. ``statistic`` says of a headline whether the KIP's text has the same statistic, and if
+    not, how both differ.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Claim:
     pilot_source: str = ""
     control: tuple[str, ...] = ()
     assay: tuple[str, ...] = ()
+    statistic: str = ""
     headline: bool = False
 
     @property
@@ -194,6 +196,7 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
                 claim.predicted,
                 claim.smallest_effect,
                 "; ".join(dict.fromkeys(parts[name].client_settings for name in claim.needs if name in parts)),
+                claim.statistic,
             )
         )
     return tuple(statements)
@@ -219,7 +222,17 @@ _KINDS: Mapping[str, tuple[Role, ...]] = {
 }
 
 
-def tally(statements: Sequence[Statement]) -> str:
+class Worded(Protocol):
+    """A result of a claim: a statement, or a row of a published table."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def word(self) -> str: ...
+
+
+def tally(statements: Sequence[Worded]) -> str:
     """Return the numbers of claims, mechanisms and controls by word; figures are not counted.
 
     For example ``claims: 8 confirmed, 1 excluded; mechanisms: 3 confirmed; controls: 2 confirmed``.

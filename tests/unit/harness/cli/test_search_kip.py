@@ -4,17 +4,21 @@ import json
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.kip import home_of
-from aftershock.harness.campaigns.kip_trials import KIP_951
+from aftershock.harness.campaigns.kip_trials import KIP_951, MOVES
 from aftershock.harness.campaigns.store import Record
 from aftershock.harness.cli import __main__
 from aftershock.results.compare import statistics
 from aftershock.results.model.check import Check
 from aftershock.results.studies.trials.kip951 import UNDELAYED
 from aftershock.tests.unit.results.studies.trials.made import doubted, part, written
+from aftershock.tests.unit.results.studies.trials.rows import produced
+from aftershock.workloads.load.outcomes import SCHEMA
 
 WINDOWS = {"kill": "fault/dead"}
 WAVES = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.0]
@@ -35,10 +39,10 @@ def aftershock(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
-    """Write runs for shared-300 and delay-0; clients without the KIP take 500 ms, after a kill 3 s."""
+    """Write runs for busy-300, shared-300 and delay-0; clients without the KIP take 500 ms, after a kill 3 s."""
     found = Record(KIP_951.name, KIP_951.registration.version)
     for planned in KIP_951.parts:
-        if planned.name not in ("shared", "delay-300", "kill", *UNDELAYED):
+        if planned.name not in ("busy-300", "shared", "delay-300", "kill", *UNDELAYED):
             continue
         ms = {"both": both_ms, "hints": both_ms, "retry": 500.0, "neither": 500.0}
         values = {
@@ -52,9 +56,26 @@ def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
         home = written(made, home_of(KIP_951, out))
         (home / "phases.json").write_text("[]")
         (home / "events.jsonl").touch()
+        if planned.name == "busy-300":
+            write_moves(home, both_ms)
         found = found.with_run(planned, home.name)
     store.write(home_of(KIP_951, out), found)
     return home_of(KIP_951, out)
+
+
+def write_moves(home: Path, both_ms: float) -> None:
+    """Write the records of 24 moves of partition 0, 10 s apart; one is due while the partition moves."""
+    journal, rows = [], []
+    for block in range(1, MOVES + 1):
+        for state, at_ms in (("intended", 0), ("witnessed", 300)):
+            journal.append({"t_us": (10_000 * block + at_ms) * 1000, "fault": f"move-{block}", "state": state})
+        for arm, ms in (("both", both_ms), ("neither", 500.0)):
+            slow_ms = round(ms * WAVES[block % 8])
+            rows += produced(arm, [0], workload="moves", from_s=10 * block + 0.1, latency_ms=slow_ms)
+    filled = [dict.fromkeys(SCHEMA.names) | dict(row) for row in rows]
+    (home / "outcomes").mkdir()
+    pq.write_table(pa.Table.from_pylist(filled, SCHEMA), home / "outcomes" / "part-0.parquet")
+    (home / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in journal))
 
 
 def words_of(said: str) -> dict[str, str]:
@@ -85,7 +106,7 @@ def test_stored_evidence_is_judged_without_an_engine(
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
     words = words_of(said[0])
-    assert (headline, "undecided") == (words["shared-300"], words["consume"])
+    assert [headline, headline, "undecided"] == [words[claim] for claim in ("busy-300", "shared-300", "consume")]
     assert before == sorted(tmp_path.rglob("*"))
 
 
@@ -97,9 +118,9 @@ def test_a_run_uses_stored_runs_and_refuses_to_run_for_nothing(
     words = ("kip", "951", "--budget", "10s", "--out", str(tmp_path))
     assert UNDECIDED == aftershock(*words, monkeypatch=monkeypatch)
     said = capsys.readouterr()
-    assert "can decide KIP-951: shared-300, delay-300, rejected-300, delay-0" in said.err
+    assert "can decide KIP-951: busy-300, " in said.err
     assert "consume (5.08 min)" in said.err
-    assert "shared-300 (headline)" in said.out
+    assert "busy-300 (headline)" in said.out
     assert "kip-951.html" in said.err
 
 
@@ -122,7 +143,7 @@ def test_a_budget_without_a_decidable_claim_runs_nothing(
     assert UNDECIDED == aftershock(*words, monkeypatch=monkeypatch)
     said = capsys.readouterr().err
     assert "--budget 2m decides no claim, so nothing is run" in said
-    assert "not in this budget: KIP-951: shared-300 (7.23 min), " in said
+    assert "not in this budget: KIP-951: busy-300 (7.83 min), " in said
     assert [] == list(tmp_path.iterdir())
 
 

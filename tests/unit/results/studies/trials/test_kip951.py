@@ -103,7 +103,7 @@ def test_the_plot() -> None:
         parts |= moves(name, 90, 800, window="fault")
     (plot,) = plots(parts)
     assert "delay-0, neither: median 720 ms" in plot.svg
-    assert all(words in plot.svg for words in ("(headline)", "no response is late", "own"))
+    assert all(words in plot.svg for words in ("of the records", "no response is late", "own"))
     assert () == plots({})
 
 
@@ -143,6 +143,8 @@ def test_one_partition(tmp_path: Path) -> None:
     result = judge(REGISTRATION, "backoff-100", {"backoff-100": run})
     assert ("confirmed", 13, pytest.approx(0.25, rel=0.05)) == (result.word, result.ours.n, result.ours.value)
     assert result.why.endswith("26 moves")
+    (plot,) = plots({"busy-300": run})
+    assert ("(headline)" in plot.svg, "busy-300, neither: median 400 ms" in plot.svg) == (True, True)
     alike = {"backoff-100": rounds(tmp_path / "alike", 100, 100)}
     assert "undecided" == judge(REGISTRATION, "backoff-100", alike).word
 
