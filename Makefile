@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence durability gallery machines mutants judge-mutants readings clean bootstrap
+.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence launch durability gallery machines mutants judge-mutants readings clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -54,11 +54,15 @@ site: docs
 
 # the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap
-	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/kips README.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/evidence docs/kips README.md
 
 # the evidence of the KIPs' headline claims, from runs/ into the repository: `aftershock kip 951 --from docs/evidence/kip951`
 evidence: bootstrap
 	$(BIN)/python -m aftershock.harness.campaigns.publish evidence runs docs/evidence
+
+# the headline's runs of one KIP (KIP=951) in runs/ as a further launch in its evidence
+launch: bootstrap
+	$(BIN)/python -m aftershock.harness.campaigns.publish launch runs docs/evidence $(KIP)
 
 # the table of power cuts in the docs, and its evidence, from what `aftershock durability` has left under runs/; nothing is run
 durability: bootstrap

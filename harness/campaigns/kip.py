@@ -1,15 +1,17 @@
-"""Trials of KIPs: their runs, their results as terminal text, JSON, HTML page and Markdown, and their evidence.
+"""Trials of KIPs: their runs, their results as terminal text, JSON and HTML page, and their evidence.
 
 The headline claims (under both profiles) and the claims that they depend on are judged from the evidence in the
 repository; all other claims say that their evidence is not stored.
 """
 
-import re
+import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
@@ -20,14 +22,14 @@ from aftershock.harness.campaigns.evidence import Observed, replacement, size_of
 from aftershock.harness.campaigns.kip_budget import Allotted
 from aftershock.harness.campaigns.kip_trials import Trial
 from aftershock.harness.campaigns.store import Perform, Planned, Record
-from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.studies import statement
-from aftershock.results.studies.part import Part
-from aftershock.results.studies.statement import DECIDING, Measured, Plot, Role, Statement, Word, unknown
-from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, tally, verdict
+from aftershock.results.studies.part import Part, mean, ratio
+from aftershock.results.studies.statement import Estimate, Measured, Plot, Statement, Word, unknown
+from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, verdict
 from aftershock.results.studies.trials.mechanism import mechanism
 
 BYTES_MAX = 3_000_000
@@ -66,6 +68,8 @@ class TrialResult:
     statements: tuple[Statement, ...]
     parts: Mapping[str, Part]
     left_out: Mapping[str, str]
+    measured: Collection[str] = ()
+    """Ids of the claims of which all runs took place."""
 
     @property
     def headline(self) -> Statement:
@@ -110,7 +114,8 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     found = verdict(stored)
     if record.claims is not None:
         found = replace(found, why=f"{found.why}; {len(statements) - len(stored)} other claims are not stored")
-    return TrialResult(trial.kip, title, version, found, statements, parts, left_out)
+    measured = {claim.id for claim in claims if claim.needs and parts.keys() >= {*claim.needs}}
+    return TrialResult(trial.kip, title, version, found, statements, parts, left_out, measured)
 
 
 def honest_settings(part: Planned) -> dict[str, Any]:
@@ -224,80 +229,74 @@ def _wrapped(content: str, prefix: str) -> list[str]:
     return textwrap.wrap(content, _WIDTH, initial_indent=prefix, subsequent_indent=later, break_on_hyphens=False)
 
 
-_HEAD = "| | claim | published | measured | rule; units, power | result |\n| --- | --- | --- | --- | --- | --- |"
+class Launch(NamedTuple):
+    """The headline, measured by the runs of one launch; ``day`` is the date of its first run."""
+
+    day: str
+    ours: Estimate
 
 
-def digest(trials: list[TrialResult]) -> str:
-    """Return a Markdown table of the headline claim, under both profiles, and the claims by word of each trial."""
-    head = "| KIP | headline claim | published | measured | brokers with default settings | all claims |"
-    lines = [head, "|" + " --- |" * 6]
-    for result in trials:
-        headline = result.headline
-        title, counts = f"{result.kip}, {result.title}", tally(result.statements) if result.parts else "not run"
-        both = [headline, *(claim for claim in result.statements if claim.role == "production")]
-        figures = [f"{claim.word}: {statement.figure(claim.ours)}" for claim in both]
-        lines.append(_cells((title, _with_clients(headline), headline.published, *[*figures, "-"][:2], counts)))
-    return "\n".join(lines)
+def earlier_launches(trial: Trial, record: Record, target: Path) -> tuple[Mapping[str, str], ...]:
+    """Return the launches of the headline in the folder ``target`` that ran the plans of ``record`` before its runs."""
+    if not (target / store.NAME).is_file() or read_object(target / store.NAME)["version"] != record.version:
+        return ()
+    before, needs = record_of(trial, target), headline_of(trial).needs
+    same = before.seed == record.seed and all(before.runs[name].digest == record.runs[name].digest for name in needs)
+    last = {name: before.runs[name].run for name in needs}
+    now = {name: record.runs[name].run for name in needs}
+    return (*before.launches, *([] if last == now else [last])) if same else ()
 
 
-def section(result: TrialResult, charts: Sequence[Plot]) -> str:
-    """Return Markdown with the answer of a trial, its charts (in the folder of the page), and the tables of its claims.
+def add_launch(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_MAX) -> int:
+    """Add the headline's runs in ``home`` to the evidence in ``target`` as a further launch; return its size in bytes.
 
-    Tables of mechanisms, controls and figures are folded.
+    Raises AftershockError if a run is missing, is stored already or can't be trusted, or if the evidence is of other
+    plans.
     """
-    headline = result.headline
-    published = f" Published: {headline.published}." if headline.published != "-" else ""
-    lines = [f"**{headline.word.capitalize()}**: {headline.claim}: {statement.figure(headline.ours)}.{published}\n"]
-    lines += [f"{tally(result.statements)}.\n"]
-    deciding = [claim for claim in result.statements if claim.role in DECIDING and claim.word != "confirmed"]
-    lines += [f"* {claim.word}: {claim.claim}: {statement.figure(claim.ours)}" for claim in deciding]
-    lines += [""] if deciding else []
-    for number, plot in enumerate(charts, 1):
-        lines.append(f"![{plot.title}](kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
-    lines += ["## All claims\n", *_rows(result, "claim", "production")]
-    for title, roles in _FOLDED.items():
-        if rows := _rows(result, *roles):
-            lines += [f'<details markdown="1"><summary>{title}</summary>\n', *rows, "</details>\n"]
-    lines += [f"* not run: {name}: {why}" for name, why in result.left_out.items()]
-    lines += [f"* {content}" for content in result.about]
-    return "\n".join(lines)
+    record, before, headline = record_of(trial, home), record_of(trial, target), headline_of(trial)
+    found = read_result(trial, home).parts
+    parts = {name: Observed(name, found[name].run) for name in headline.needs if name in found}
+    (entry,) = state_claims([replace(headline, control=(), assay=())], parts, {})
+    if entry.ours.value is None:
+        raise AftershockError(f"{home}: no further launch of the headline of KIP-{trial.kip}: {entry.why}")
+    if any(name not in before.runs or before.runs[name].digest != record.runs[name].digest for name in parts):
+        raise AftershockError(f"{target}: the stored runs of {', '.join(parts)} are of other plans or another seed")
+    if any((target / part.home.name).exists() for part in parts.values()):
+        raise AftershockError(f"{target}: this launch is stored already; run the trial again with another --out")
+    with replacement(target, bytes_max) as draft:
+        shutil.copytree(target, draft, dirs_exist_ok=True)
+        for part in parts.values():
+            write_run(part, draft / part.home.name)
+        runs = {name: part.home.name for name, part in parts.items()}
+        store.write(draft, replace(before, launches=(*before.launches, runs)))
+    return size_of(target)
 
 
-_FOLDED: Mapping[str, tuple[Role, ...]] = {
-    "Mechanisms: claims about how the KIP works, with its causes made larger or taken apart": ("mechanism",),
-    "Controls and assays: what makes the measurement credible": ("control", "assay"),
-    "Figures without a rule": ("figure",),
-}
+def launches(trial: Trial, home: Path) -> list[Launch]:
+    """Return the launches of the headline whose evidence is stored, in the order of their days."""
+    record, headline = record_of(trial, home), headline_of(trial)
+    latest = {name: record.runs[name].run for name in headline.needs}
+    alone, measured = replace(headline, control=(), assay=()), list[Launch]()
+    for runs in (*record.launches, latest):
+        parts = {name: Part(name, read_judged_run(home / run)) for name, run in runs.items()}
+        (entry,) = state_claims([alone], parts, {})
+        if entry.ours.value is not None:
+            measured.append(Launch(min(part.run.run["started_at"] for part in parts.values())[:10], entry.ours))
+    return sorted(measured, key=lambda launch: launch.day)
 
 
-def _rows(result: TrialResult, *roles: Role) -> list[str]:
-    """Return the lines of a table of the claims that have one of ``roles``; none without claims."""
-    lines = []
-    for claim in result.statements:
-        if claim.role in roles:
-            texts = (claim.label, _with_clients(claim), claim.published, statement.figure(claim.ours), claim.design)
-            word = statement.word(claim)
-            unexplained = word == "undecided" or not claim.ours.n
-            lines.append(_cells((*texts, f"{word}: {claim.why}".removeprefix("-: ") if unexplained else word)))
-    return [_HEAD, *lines, ""] if lines else []
+def over_launches(trial: Trial, found: Sequence[Launch]) -> Estimate:
+    """Return the headline's figure with the launches as units: violations are added, other figures are averaged."""
+    values = [launch.ours.value or 0.0 for launch in found]
+    rule, unit = headline_of(trial).rule, found[0].ours.unit
+    if rule and rule.kind == "fact":
+        hits, n = (sum(launch.ours.hits or 0 for launch in found), sum(launch.ours.n for launch in found))
+        return Estimate(sum(values), None, None, n, unit, hits=hits)
+    return ratio(np.array(values), np.ones(len(values))) if rule and rule.ratio else mean(values, unit)
 
 
-_ROW = re.compile(r"^\| (\d+), [^\n]*", re.MULTILINE)
-"""The row of a KIP in ``digest``."""
-
-
-def keep_published(results: str, published: str, kips: Collection[int]) -> str:
-    """Return the digest ``results`` with the rows of some KIPs as they are in ``published``, where they exist."""
-    old = {int(match[1]): match[0] for match in _ROW.finditer(published)}
-    return _ROW.sub(lambda match: old.get(int(match[1]), match[0]) if int(match[1]) in kips else match[0], results)
-
-
-def _with_clients(claim: Statement) -> str:
-    return f"{claim.claim} ({claim.clients})" if claim.clients else claim.claim
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def headline_of(trial: Trial) -> Claim:
+    return next(claim for claim in trial.claims if claim.headline)
 
 
 def kept_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim, ...]:
@@ -337,11 +336,14 @@ def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_
     state_claims(claims, parts, {})
     words = {entry.id: as_text(entry) for entry in result.statements if entry.id in {claim.id for claim in claims}}
     record = record_of(trial, home)
+    earlier = earlier_launches(trial, record, target)
     with replacement(target, bytes_max) as draft:
         for part in parts.values():
             write_run(part, draft / part.home.name)
+        for run in (run for launch in earlier for run in launch.values()):
+            shutil.copytree(target / run, draft / run)
         stored = {name: record.runs[name] for name in parts}
-        store.write(draft, replace(record, runs=stored, left_out={}, claims=words))
+        store.write(draft, replace(record, runs=stored, left_out={}, claims=words, launches=earlier))
         again = {entry.id: as_text(entry) for entry in read_result(trial, draft).statements}
         if changed := [claim for claim, text in words.items() if again[claim] != text]:
             raise AftershockError(f"{target}: the reduced evidence gives other words for {', '.join(changed)}")

@@ -3,8 +3,10 @@
 ``python -m aftershock.harness.campaigns.publish KIND ...``, where the arguments of each KIND are those of its function:
 
 * ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
-* ``kips OUT FOLDER README`` writes charts and tables of the trials below ``OUT/kips`` to ``FOLDER/kip<N>.md``, and a
-  shorter table into README
+* ``launch OUT FOLDER KIP ...`` adds the headline's runs below ``OUT/kips`` to ``FOLDER/kip<N>`` as a further launch
+* ``kips OUT EVIDENCE FOLDER README`` writes the headlines of the trials in ``EVIDENCE/kip<N>``, and charts and tables
+  of the trials below ``OUT/kips``, to ``FOLDER/kip<N>.md``, the promises of the KIPs' texts to ``FOLDER/promises.md``,
+  and a digest into README
 * ``durability OUT FOLDER PAGE`` reduces the runs below OUT to FOLDER, and writes the tables of power cuts
 * ``machines OUT FOLDER PAGE`` stores the checks of the plans about sick machines in FOLDER, and writes their tables
 * ``gallery FOLDER PAGE README [NAME OUT]`` reduces the audit below OUT, if named, to ``FOLDER/NAME``, and writes the
@@ -18,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns import audit, card, durability, kip, store
+from aftershock.harness.campaigns import audit, card, durability, kip, kip_pages, store
 from aftershock.harness.campaigns.kip_trials import TRIALS, select_trials
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.model.text import table
 from aftershock.results.studies.trials.mechanism import mechanism
+from aftershock.results.studies.trials.promises import read_promises
 
 CLIENTS = "clients"
 MACHINE_PLANS = ("grey-failures", "lost-hosts")
@@ -56,19 +59,36 @@ def evidence(out: str, folder: str, *kips: str) -> None:
         _print_size(target, kip.reduce_trial(trial, kip.home_of(trial, Path(out)), target))
 
 
-def kips(out: str, folder: str, readme: str) -> None:
-    """Write the results of all trials into the pages in ``folder``; KIPs that have not run stay as published."""
-    results = [kip.read_result(trial, kip.home_of(trial, Path(out))) for trial in TRIALS.values()]
-    for result in results:
-        plots = kip.plots_of(TRIALS[result.kip], result)
-        write_whole(Path(folder) / f"kip{result.kip}.svg", f"{mechanism(result.kip).svg}\n")
-        for position, plot in enumerate(plots, 1):
-            write_whole(Path(folder) / f"kip{result.kip}-{position}.svg", f"{plot.svg}\n")
+def launch(out: str, folder: str, *kips: str) -> None:
+    for trial in [trial for number in kips for trial in select_trials(number)]:
+        target = Path(folder) / f"kip{trial.kip}"
+        _print_size(target, kip.add_launch(trial, kip.home_of(trial, Path(out)), target))
+
+
+def kips(out: str, evidence: str, folder: str, readme: str) -> None:
+    """Write the pages of the KIPs in ``folder``; charts and tables of KIPs that have not run stay as published."""
+    digested, by_kip = [], dict[int, dict[str, kip_pages.Row]]()
+    promises = read_promises()
+    for trial in TRIALS.values():
+        page, stored_in = Path(folder) / f"kip{trial.kip}.md", Path(evidence) / f"kip{trial.kip}"
+        result, stored = (kip.read_result(trial, home) for home in (kip.home_of(trial, Path(out)), stored_in))
+        _, block, _ = block_of(page.read_text(encoding="utf-8"), "results", "kips")
+        rows = kip_pages.rows_of(result, block)
+        by_kip[trial.kip] = {row.id: row for row in rows}
+        write_whole(Path(folder) / f"kip{trial.kip}.svg", f"{mechanism(trial.kip).svg}\n")
         if result.parts:
-            write_block(Path(folder) / f"kip{result.kip}.md", kip.section(result, plots), "kips")
-    _, published, _ = block_of(Path(readme).read_text(encoding="utf-8"), "results", "kips")
-    missing = {result.kip for result in results if not result.parts}
-    write_block(Path(readme), kip.keep_published(kip.digest(results), published, missing), "kips")
+            plots = kip.plots_of(trial, result)
+            for position, plot in enumerate(plots, 1):
+                write_whole(Path(folder) / f"kip{trial.kip}-{position}.svg", f"{plot.svg}\n")
+            write_block(page, kip_pages.section(result, rows, plots, block), "kips")
+        words = kip_pages.promises_in_words(trial.kip, promises.get(trial.kip, ()), by_kip[trial.kip])
+        write_block(page, kip_pages.answer(trial, stored, kip.launches(trial, stored_in), words), "kips", "answer")
+        sql, record = page.with_suffix(".sql").read_text(encoding="utf-8"), kip.record_of(trial, stored_in)
+        write_block(page, kip_pages.recount(sql, record, stored_in.as_posix()), "kips", "recount")
+        digested.append((stored, rows))
+    titles = {number: TRIALS[number].title for number in promises}
+    write_block(Path(folder) / "promises.md", kip_pages.promises_page(titles, promises, by_kip), "kips")
+    write_block(Path(readme), kip_pages.digest(digested), "kips")
 
 
 def power_cuts(out: str, folder: str, page: str) -> None:
@@ -176,6 +196,7 @@ def _print_size(what: object, size: int) -> None:
 
 KINDS: Mapping[str, Callable[..., None]] = {
     "evidence": evidence,
+    "launch": launch,
     "kips": kips,
     "durability": power_cuts,
     "machines": sick_machines,

@@ -77,7 +77,8 @@ class Record:
 
     ``version`` is the version of the campaign by which the runs were designed. ``left_out`` has the reason for each run
     that was omitted. ``claims`` has the results of the claims whose evidence is stored if the runs are reduced (see
-    ``evidence.py``), else None.
+    ``evidence.py``), else None. ``launches`` has the directories of earlier runs of the headline's plans, by plan, one
+    entry for each launch.
     """
 
     campaign: str
@@ -86,6 +87,7 @@ class Record:
     runs: Mapping[str, Finished] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     claims: Mapping[str, str] | None = None
+    launches: Sequence[Mapping[str, str]] = ()
 
     def stored(self, name: str) -> str | None:
         """Return the name of the stored run of a plan, whatever has changed since; None if there is none."""
@@ -132,7 +134,8 @@ def read(home: Path, campaign: str, version: int = 1, seed: int | None = None) -
     if seed is not None and seed != document["seed"]:
         return Record(campaign, version, seed)
     runs = {name: Finished(run["digest"], run["blocks"], run["run"]) for name, run in document["runs"].items()}
-    return Record(campaign, version, document["seed"], runs, document["left_out"], document["claims"])
+    launches = tuple(document.get("launches", ()))
+    return Record(campaign, version, document["seed"], runs, document["left_out"], document["claims"], launches)
 
 
 def require_record(source: Path, campaign: str) -> None:

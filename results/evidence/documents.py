@@ -392,10 +392,13 @@ class Event(TypedDict):
     member_id: NotRequired[str | None]
 
 
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$")]
+
+
 class FinishedRun(TypedDict):
     digest: Name
     blocks: Count | None
-    run: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$")]
+    run: RunName
 
 
 @with_config(STRICT)
@@ -408,3 +411,4 @@ class Campaign(TypedDict):
     runs: dict[Name, FinishedRun]
     left_out: dict[Name, str]
     claims: dict[Name, str] | None
+    launches: NotRequired[list[dict[Name, RunName]]]

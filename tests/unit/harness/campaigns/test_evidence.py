@@ -1,6 +1,7 @@
 """Reduction of runs to the evidence of the headline claims: same words, few bytes, and nothing of this machine."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,17 +12,21 @@ from aftershock.errors import AftershockError
 from aftershock.harness.campaigns import kip as output
 from aftershock.harness.campaigns import publish, store
 from aftershock.harness.campaigns.kip import BYTES_MAX, home_of, kept_claims, record_of, reduce_trial
-from aftershock.harness.campaigns.kip_trials import KIP_848, KIP_951, KIP_1224, TRIALS, Trial
+from aftershock.harness.campaigns.kip_trials import KIP_848, KIP_951, KIP_966, KIP_1224, TRIALS, Trial
+from aftershock.harness.campaigns.publish import block_of
 from aftershock.harness.campaigns.store import Record
 from aftershock.results.compare import statistics
 from aftershock.results.evidence.manifest import digest_of, manifest_of
 from aftershock.results.studies.part import Part
+from aftershock.results.studies.statement import Estimate
 from aftershock.results.studies.trials import kip848
 from aftershock.results.studies.trials.claim import Parts
+from aftershock.results.studies.trials.promises import read_promises
 from aftershock.tests.unit.harness.cli.test_search_kip import kept
 from aftershock.tests.unit.results.studies.trials import groups
 from aftershock.tests.unit.results.studies.trials.test_kip1224 import square
 
+EVIDENCE = Path(output.__file__).parents[2] / "docs" / "evidence"
 DOCUMENTED = {"distributions": [], "gaps": [], "recoveries": []}
 BINS = [
     {"metric": "produce.latency", "client": "a/b", "rack": "a", "start_us": 0, "n": 1, "censored": 0}
@@ -65,7 +70,12 @@ def finished(trial: Trial, home: Path, parts: Parts) -> tuple[Trial, Path]:
     record = Record(trial.name, trial.registration.version)
     for name, part in parts.items():
         places = {"command": "aftershock kip --out /home/user/runs", "host": {"hostname": "h1", "cores": 2}}
-        run = {**part.run.run, **places, "brokers": [{"id": 1, "rack": "a", "container": "c"}]}
+        run = {
+            **part.run.run,
+            **places,
+            "started_at": "2026-11-30T01:02:03",
+            "brokers": [{"id": 1, "rack": "a", "container": "c"}],
+        }
         documents = {"run": run, "timeline": part.run.timeline, "analysis": {**DOCUMENTED, "bins": BINS}}
         for document, content in {**documents, "verdict": part.run.verdict.to_json()}.items():
             (part.home / f"{document}.json").write_text(json.dumps(content))
@@ -126,24 +136,35 @@ def test_only_what_the_claims_read_is_kept(tmp_path: Path) -> None:
     assert own.sha256 == manifest["reduced_from"]["run.json"]["sha256"]
 
 
-def test_the_commands_of_the_makefile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_the_makefile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One reduces the runs of a KIP by number; one writes charts and tables, of trials that have run."""
     append_linger(tmp_path)
     publish.evidence(str(tmp_path), str(tmp_path / "evidence"), "1224")
     assert f"{tmp_path / 'evidence' / 'kip1224'}: " in capsys.readouterr().out
     pages, readme = tmp_path / "pages", tmp_path / "README.md"
     pages.mkdir()
-    for path in (pages / "kip1224.md", pages / "kip951.md", readme):
-        path.write_text(
-            "<!-- results: written by `make kips` from stored evidence -->\nas it was\n<!-- results end -->"
-        )
-    publish.kips(str(tmp_path), str(pages), str(readme))
-    assert "as it was" in (pages / "kip951.md").read_text()
+    blocks = [
+        f"<!-- {name}: written by `make kips` from stored evidence -->\nas it was\n<!-- {name} end -->"
+        for name in ("answer", "results", "recount")
+    ]
+    for name in (*(f"kip{kip}" for kip in TRIALS), "promises"):
+        (pages / f"{name}.md").write_text("\n".join(blocks))
+        (pages / f"{name}.sql").write_text("select '<idle-1>'")
+    readme.write_text(blocks[1])
+    monkeypatch.setattr(publish, "TRIALS", {1224: TRIALS[1224], 227: TRIALS[227]})
+    monkeypatch.setattr(publish, "read_promises", lambda: {1224: read_promises()[1224]})
+    shutil.copytree(EVIDENCE / "kip227", tmp_path / "evidence" / "kip227")
+    publish.kips(str(tmp_path), str(tmp_path / "evidence"), str(pages), str(readme))
+    assert "as it was" in block_of((pages / "kip227.md").read_text(), "results", "kips")[1]
     shown = (pages / "kip1224.md").read_text()
-    assert "**Confirmed**: " in shown
+    assert "**Confirmed**: " in block_of(shown, "answer", "kips")[1]
+    assert f"select '{tmp_path / 'evidence' / 'kip1224' / 'idle-1'}'" in shown
+    assert "[idle-saved](kip1224.md#idle-saved) confirmed" in (pages / "promises.md").read_text()
     assert "![Commit latency and batch size over load](kip1224-1.svg)" in shown
     charts = {path.name for path in pages.glob("*.svg")}
-    assert {"kip1224-1.svg", "kip1224-2.svg", *(f"kip{kip}.svg" for kip in TRIALS)} == charts
+    assert {"kip1224-1.svg", "kip1224-2.svg", "kip1224.svg", "kip227.svg"} == charts
     (row,) = [line for line in readme.read_text().splitlines() if line.startswith("| 1224, ")]
     assert "| confirmed: 5 ms in all n = 8, units that differ: at most 31 % (95 %, one-sided) |" in row
     assert "| undecided: no figure, n = 0 | claims: " in row
@@ -219,7 +240,7 @@ def test_the_headlines_and_what_they_depend_on_are_kept(trial: Trial) -> None:
     assert kept_ids - {beside.id} == left
 
 
-STORED = sorted(Path(output.__file__).parents[2].glob("docs/evidence/kip*"))
+STORED = sorted(EVIDENCE.glob("kip*"))
 
 
 @pytest.mark.parametrize("folder", STORED, ids=lambda folder: folder.name)
@@ -233,3 +254,62 @@ def test_the_repositorys_evidence_gives_the_words_that_are_recorded_with_it(
     entries = {entry.id: entry for entry in output.read_result(trial, folder).statements}
     assert claims == {claim: output.as_text(entries[claim]) for claim in claims}
     assert BYTES_MAX >= sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def launched(out: Path, name: str) -> tuple[Path, Record]:
+    """Return a home whose runs have names of their own, as those of another launch."""
+    trial, home = append_linger(out / name)
+    record = record_of(trial, home)
+    for planned, run in record.runs.items():
+        (home / run.run).rename(home / f"{run.run}-{name}")
+        record = replace(record, runs={**record.runs, planned: replace(run, run=f"{run.run}-{name}")})
+    store.write(home, record)
+    return home, record
+
+
+def test_earlier_launches_of_the_headline_are_kept(tmp_path: Path) -> None:
+    """Another launch of the same plans joins the stored one; the same launch, stored again, does not count twice."""
+    trial, target = KIP_1224, tmp_path / "kip1224"
+    (first, _), (second, record) = (launched(tmp_path, name) for name in ("first", "second"))
+    reduce_trial(trial, first, target)
+    assert 1 == len(output.launches(trial, target))
+    for _ in range(2):
+        reduce_trial(trial, second, target)
+        assert [{f"idle-{n}": f"idle-{n}-first" for n in (1, 2, 3)}] == [*record_of(trial, target).launches]
+    found = output.launches(trial, target)
+    over = output.over_launches(trial, found)
+    assert (2, 2, found[0].ours.value) == (len(found), over.n, over.value)
+    changed = replace(record, runs={name: replace(run, digest="another plan") for name, run in record.runs.items()})
+    assert () == output.earlier_launches(trial, changed, target)
+    assert () == output.earlier_launches(trial, replace(record, version=99), target)
+
+
+def test_a_further_launch_is_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It must have run the plans of the stored one, once; the stored figures stay."""
+    trial, target = KIP_1224, tmp_path / "evidence" / "kip1224"
+    (first, _), (second, record) = (launched(tmp_path, name) for name in ("first", "second"))
+    reduce_trial(trial, first, target)
+    before = output.read_result(trial, target).statements
+    publish.launch(str(tmp_path / "second"), str(tmp_path / "evidence"), "1224")
+    assert f"{target}: " in capsys.readouterr().out
+    assert (2, before) == (len(output.launches(trial, target)), output.read_result(trial, target).statements)
+    for home, why in (
+        (second, "this launch is stored already"),
+        (tmp_path / "none", "no further launch .*: not run: "),
+    ):
+        with pytest.raises(AftershockError, match=why):
+            output.add_launch(trial, home, target)
+    (target / store.NAME).write_text((target / store.NAME).read_text().replace(record.runs["idle-1"].digest, "another"))
+    with pytest.raises(AftershockError, match="kip1224: the stored runs of idle-1, idle-2, idle-3 are of other plans"):
+        output.add_launch(trial, second, target)
+
+
+def test_launches_are_averaged_and_violations_added() -> None:
+    """Ratios by their logarithm; with one launch there is no interval."""
+    figures = [Estimate(value, None, None, 24, "times") for value in (0.5, 2.0)]
+    ratio = output.over_launches(KIP_951, [output.Launch("2026-11-30", ours) for ours in figures])
+    assert (2, pytest.approx(1.0)) == (ratio.n, ratio.value)
+    assert None is output.over_launches(KIP_951, [output.Launch("2026-11-30", figures[0])]).interval
+    cuts = [Estimate(float(hits), None, None, 6, "cuts with a loss", hits=hits) for hits in (1, 0)]
+    fact = output.over_launches(KIP_966, [output.Launch("2026-11-30", ours) for ours in cuts])
+    assert (1, 12, 1.0) == (fact.hits, fact.n, fact.value)

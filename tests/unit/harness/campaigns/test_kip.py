@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.harness.campaigns import kip as output
-from aftershock.harness.campaigns import store
+from aftershock.harness.campaigns import kip_pages, store
 from aftershock.harness.campaigns.kip import home_of, read_result, record_of, run_missing, stored_parts
 from aftershock.harness.campaigns.kip_budget import plan_within_budget
 from aftershock.harness.campaigns.kip_trials import TRIALS, Trial
@@ -209,16 +209,17 @@ def test_the_result_in_every_format(go: Go, home: Path) -> None:
     shown = output.write(TRIAL, told, home).read_text(encoding="utf-8")
     assert "<script" not in shown
     assert "KIP-951, made up: contradicted" in shown
-    rows = [line for line in output.section(told, ()).splitlines() if line.startswith("| claim")]
-    assert ["| claim, headline | what a claims |", "| claim | what b claims |"] == [
-        "|".join(row.split("|")[:3]) + "|" for row in rows
+    rows = kip_pages.rows_of(told, "")
+    lines = [line for line in kip_pages.section(told, rows, ()).splitlines() if line.startswith("| <a")]
+    assert ['<a id="a"></a>a<br>claim, headline', '<a id="b"></a>b<br>claim'] == [
+        row.split(" | ")[0][2:] for row in lines
     ]
-    assert "| below 0.6 times; 8 blocks | contradicted |" in rows[0]
-    assert "p = 0.0078 | - | claims: 2 contradicted |" in output.digest([told])
+    assert "<br>claim, headline | contradicted | what a claims | 1.5 times, " in lines[0]
+    assert lines[0].endswith(" | - | below 0.6 times; 8 blocks |")
+    assert "p = 0.0078 | - | claims: 2 contradicted |" in kip_pages.digest([(told, rows)])
     production = replace(told.statements[1], role="production", word="confirmed")
-    beside = replace(told, statements=(told.statements[0], production))
-    assert "| contradicted: 1.5 times, " in output.digest([beside])
-    assert "| confirmed: 1.5 times, " in output.digest([beside])
+    beside = kip_pages.digest([(replace(told, statements=(told.statements[0], production)), rows)])
+    assert ("| contradicted: 1.5 times, " in beside, "| confirmed: 1.5 times, " in beside) == (True, True)
 
 
 def test_the_page_opens_with_the_mechanism(go: Go, home: Path) -> None:
@@ -236,12 +237,3 @@ def test_the_documentation_has_the_drawings_of_the_mechanisms(kip: int) -> None:
     docs = Path(output.__file__).parents[2] / "docs"
     assert (docs / "kips" / f"kip{kip}.svg").read_text(encoding="utf-8") == f"{mechanism(kip).svg}\n"
     assert f"](kip{kip}.svg)" in (docs / "kips" / f"kip{kip}.md").read_text(encoding="utf-8")
-
-
-def test_what_has_not_run_stays_as_published() -> None:
-    """Rows of a digest; a KIP that was never published gets the new row."""
-    published = "| KIP | claim |\n| 951, leaders | 24 |\n| 227, fetch | 6 |"
-    merged = output.keep_published(
-        "| KIP | claim |\n| 951, leaders | - |\n| 227, fetch | 9 |\n| 5, more | - |", published, {951, 5}
-    )
-    assert merged == "| KIP | claim |\n| 951, leaders | 24 |\n| 227, fetch | 9 |\n| 5, more | - |"
