@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick lint bench torture docs site kips evidence launch durability gallery machines mutants judge-mutants readings clean bootstrap
+.PHONY: demo verdict test test-quick wheel lint bench torture docs site kips evidence launch durability gallery machines mutants judge-mutants readings clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -27,6 +27,12 @@ test: bootstrap
 test-quick: bootstrap
 	$(BIN)/pytest -q -n 2 --dist loadgroup --hypothesis-profile quick \
 	  -m "not engine and not nightly and not spark and not slow" tests/unit
+
+# a wheel for other projects, in build/wheel (docs/INSTALL.md)
+wheel:
+	@ci/bootstrap --without-engine
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	@ls build/wheel/*.whl
 
 lint: bootstrap
 	$(BIN)/ruff check .

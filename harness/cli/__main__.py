@@ -8,10 +8,7 @@ command runs, so that ``--help`` and the plan commands start quickly.
 import json
 import logging
 import os
-import re
-import shutil
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -24,8 +21,8 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from aftershock.errors import AftershockError, EngineError, ImageError
-from aftershock.harness.cli import adhoc, analysis, init, search
+from aftershock.errors import AftershockError
+from aftershock.harness.cli import adhoc, analysis, init, machine, search
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
@@ -46,12 +43,7 @@ from aftershock.redaction import RedactingFormatter, redact
 from aftershock.results.model.check import Verdict
 from aftershock.results.model.text import visible
 
-_JAVA_MIN = 17
-_MEMORY_GIB_MIN = 4
-_DISK_GIB_MIN = 5
-_GIB = 1 << 30
 _OF_PATHS = (EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS)  # what the user named can't be used
-_NO_IMAGES = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
 app = typer.Typer(
     name="aftershock",
     no_args_is_help=True,
@@ -168,146 +160,6 @@ def verdict(
     return _print_verdict(path, result, as_json=as_json)
 
 
-@app.command()
-def images(
-    ensure: Annotated[bool, typer.Option("--ensure", help="Pull or build the missing images.")] = False,
-    plan: Annotated[
-        str | None, typer.Option("--for", metavar="PLAN", help="Pull or build only the images that a plan needs.")
-    ] = None,
-    kafka: KafkaOption = None,
-    check: Annotated[
-        str | None,
-        typer.Option(
-            "--check", metavar="NAME", help="Test an image against the contract of node images, line by line."
-        ),
-    ] = None,
-) -> int:
-    """List Aftershock's local Docker images; with --ensure, get missing images, and prepare a faster Spark start.
-
-    With --check, the exit code is 0 if the image keeps the contract of docs/KAFKA.md, 1 if it breaks a line, and 2 if
-    the image is not on the Docker engine.
-    """
-    from aftershock.faults.plans import find
-    from aftershock.harness.cluster import engine
-    from aftershock.harness.cluster.image_contract import check_image
-    from aftershock.harness.lifecycle.launch import images_for
-    from aftershock.harness.run.job import prepare
-    from aftershock.harness.run.progress import Progress
-    from aftershock.results.spark.session import ensure_archive
-
-    log = Progress().log
-    if check and (ensure or plan or kafka):
-        raise AftershockError("--check tests one image: leave out --ensure, --for and --kafka")
-    job = prepare(find(plan), (), 0, log, kafka=kafka, allow_exec=True) if plan else None
-    client = engine.connect()
-    if check:
-        try:
-            engine.local_image(client, check)
-        except ImageError as error:
-            log(str(error))
-            return 2
-        broken = False
-        for result in check_image(client, check):
-            print(result, flush=True)
-            broken = broken or bool(result.problem)
-        return int(broken)
-    if job:
-        images_for(client, job.spec, log)
-        if job.has_java_clients:
-            engine.java_client_image(client, job.spec.kafka, log)
-        ensure_archive(log)
-    elif ensure:
-        engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
-        engine.toxiproxy_image(client, log)
-        engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)
-        engine.tools_image(client, log)
-        ensure_archive(log)
-    local_images = engine.images_here(client)
-    for image in local_images:
-        print(f"{image.name}  {image.size_bytes / 1e6:.0f} MB  {image.digest}")
-    if not local_images:
-        log(_NO_IMAGES)
-    return 0
-
-
-@app.command()
-def doctor(
-    plan: Annotated[
-        str | None, typer.Argument(metavar="[PLAN]", help="Plan for which this machine needs space and speed.")
-    ] = None,
-    changes: SetOption = None,
-    out: OutOption = Path("runs"),
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure which rates this machine drives, and store them; about 30 s.")
-    ] = False,
-) -> int:
-    """Check the prerequisites on this machine, and those of a plan, and say how to install missing ones."""
-    from aftershock.faults.kinds.registry import EXTERNAL, KINDS
-    from aftershock.faults.plan.check import load_plan
-    from aftershock.faults.plans import find
-    from aftershock.faults.timeline.compile import compile_checked
-    from aftershock.harness.cluster import engine
-    from aftershock.harness.run import calibration, preflight
-
-    timeline = compile_checked(load_plan(find(plan), tuple(changes or ())), 0) if plan else None
-    if calibrate:
-        from aftershock.harness.run.progress import Progress
-
-        calibration.store_limits(calibration.calibrate(Progress().log))
-    limits, docker_root = calibration.read_limits(), None
-    findings: list[tuple[str, bool, str]] = []  # name, present, detail or advice
-    try:
-        client = engine.connect()
-    except EngineError as error:
-        findings.append(("Docker engine", False, str(error)))
-    else:
-        local_images = ", ".join(image.name for image in engine.images_here(client))
-        findings.append(("Docker engine", True, str(client.version()["Version"])))
-        findings.append(("images", True, local_images or _NO_IMAGES))
-        docker_root = engine.volumes_folder(client)
-        kinds = [name for name, kind in KINDS.items() if {"block_device", "disk_layer"} & {*kind.needs}]
-        wanted = any(step.kind in kinds for step in timeline.steps) if timeline else False
-        refusal = engine.block_device_refusal(client)
-        possible = f"can't run: {refusal}" if refusal else "can run"
-        findings.append(("block devices", not (refusal and wanted), f"{', '.join(kinds)} {possible}"))
-
-    java_home = os.environ.get("JAVA_HOME")
-    java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
-    java_ok, java_detail = False, "not found"
-    if java:
-        try:
-            answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=20).stderr
-        except (OSError, subprocess.SubprocessError) as error:
-            java_detail = f"{java} does not run ({error})"
-        else:
-            version, java_detail = re.search(r'version "(\d+)', answer), answer.splitlines()[0]
-            java_ok = version is not None and int(version[1]) >= _JAVA_MIN
-    advice = f"Spark needs Java {_JAVA_MIN} or later; install Java (openjdk-17-jre-headless) or set JAVA_HOME"
-    findings.append(("Java", java_ok, java_detail if java_ok else f"{java_detail}; {advice}"))
-
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
-    memory_ok = memory_gib >= _MEMORY_GIB_MIN
-    advice = "" if memory_ok else f"; three brokers and Spark need {_MEMORY_GIB_MIN} GiB"
-    findings.append(("memory", memory_ok, f"{memory_gib:.0f} GiB, {os.cpu_count()} cores{advice}"))
-    disk_gib = shutil.disk_usage(Path.cwd()).free / _GIB
-    disk_ok = disk_gib >= _DISK_GIB_MIN
-    advice = "" if disk_ok else f"; images and a run need {_DISK_GIB_MIN} GiB"
-    findings.append(("disk", disk_ok, f"{disk_gib:.0f} GiB free in the current folder{advice}"))
-
-    rates = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in limits.items())
-    findings.append(("rates", True, rates or "not measured; measure with: aftershock doctor --calibrate"))
-    if timeline:
-        sentence, problems = preflight.compare(timeline, out, docker_root, limits)
-        findings.append(("plan", True, sentence))
-        findings += [("plan", False, problem) for problem in problems]
-
-    findings += [("fault kind", True, f"{kind} of {package}") for kind, package in EXTERNAL.packages.items()]
-    findings += [("fault kind", False, reason) for reason in EXTERNAL.refused.values()]
-    for name, ok, detail in findings:
-        print(f"{'ok     ' if ok else 'MISSING'} {name}: {detail}")
-    return 0 if all(ok for _, ok, _ in findings) else ERROR
-
-
 @plans.command("check")
 def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
     """Validate a plan, and report all its problems at once, each with its position and a remedy."""
@@ -347,6 +199,8 @@ def schema() -> int:
 app.add_typer(adhoc.clusters, name="cluster")
 app.add_typer(adhoc.runs, name="runs")
 _COMMANDS: tuple[Callable[..., int], ...] = (
+    machine.images,
+    machine.doctor,
     init.init,
     adhoc.inject,
     adhoc.heal,

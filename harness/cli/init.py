@@ -39,7 +39,7 @@ def test_leader_lost(chaos):
     run.expect("produce.latency p95 < 500ms in fault/slow")
 '''
 _WORKFLOW = """\
-# Set the repository variable AFTERSHOCK to the repository of Aftershock that you use, as OWNER/NAME.
+# Replace OWNER/NAME by the repository of Aftershock that you use, or set the repository variable AFTERSHOCK to it.
 name: chaos
 on: [push, workflow_dispatch]
 permissions: {contents: read}
@@ -50,9 +50,9 @@ jobs:
     steps:
       - uses: actions/checkout@v4
       - uses: actions/checkout@v4
-        with: {repository: "${{ vars.AFTERSHOCK }}", path: .aftershock}
+        with: {repository: "${{ vars.AFTERSHOCK || 'OWNER/NAME' }}", path: .aftershock}
       - uses: ./.aftershock
-        with: {command: pytest chaos --junitxml=junit.xml}
+        with: {command: pytest chaos --junitxml=junit.xml, requirements: ""} # requirements: those of your own tests
 """
 FILES = {
     "chaos/leader-lost.yaml": _PLAN,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,10 +44,11 @@ slo: ["lost == 0"]
 
 @dataclass(frozen=True)
 class Project:
-    """A foreign project, and the interpreter of its environment."""
+    """A foreign project, the interpreter of its environment, and our wheel, which is installed in it."""
 
     folder: Path
     python: Path
+    wheel: Path
 
     def pytest(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.python), "-m", "pytest", *options]
@@ -70,7 +72,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     python = fresh / "bin" / "python"
     site = fresh / sysconfig.get_path("purelib", vars={"base": "."})
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    _pip("--python", str(python), "install", "--no-deps", "--no-index", str(_wheel(folder)))
+    wheel = _wheel(folder)
+    _pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
     home = folder / "project"
     for package in ("results", "tests"):
         (home / package).mkdir(parents=True)
@@ -78,7 +81,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (home / "tests" / "__init__.py").touch()
     (home / "tests" / "test_theirs.py").write_text(TESTS)
     (home / "tests" / "plan.yaml").write_text(PLAN)
-    return Project(home, python)
+    return Project(home, python, wheel)
 
 
 def _wheel(folder: Path) -> Path:
@@ -111,6 +114,32 @@ def test_collecting_starts_nothing(project: Project) -> None:
     done = project.pytest("--collect-only", "-q", "-p", "no:xdist")
     assert (0, True) == (done.returncode, "tests/test_theirs.py::test_chaos" in done.stdout)
     assert not (project.folder / "runs").exists()
+
+
+def test_the_wheel_has_every_file_of_the_package(project: Project) -> None:
+    """Plans, recipes of images, Java programs, templates and scripts are in it, and every module."""
+    parts = ("faults", "harness", "results", "workloads")
+    files = [path.relative_to(ROOT) for part in parts for path in (ROOT / part).rglob("*") if path.is_file()]
+    needed = {f"aftershock/{path.as_posix()}" for path in files if "__pycache__" not in path.parts}
+    assert needed
+    assert set() == needed - {*zipfile.ZipFile(project.wheel).namelist()}
+
+
+@pytest.mark.nightly
+@pytest.mark.engine
+def test_an_environment_of_ones_own(project: Project, tmp_path: Path) -> None:
+    """The wheel with its dependencies from the index, then two commands in an empty folder: init, and the demo."""
+    home = tmp_path / "mine"
+    home.mkdir()
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    _pip("--python", str(python), "install", str(project.wheel))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    for arguments in (["init"], ["plan", "check", "chaos/leader-lost.yaml"], ["run", "demo"]):
+        command = [str(python.with_name("aftershock")), *arguments]
+        done = subprocess.run(command, cwd=home, env=clean, capture_output=True, text=True, timeout=400, check=False)
+        assert 0 == done.returncode, done.stdout + done.stderr
+    assert list((home / "runs").glob("*demo*/report.html"))
 
 
 @pytest.mark.nightly

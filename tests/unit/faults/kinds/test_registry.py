@@ -14,7 +14,7 @@ from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.kinds.registry import BUILT_IN, ExternalKinds, load_external_kinds
 from aftershock.faults.plan import parsing
 from aftershock.faults.plan.check import load_plan
-from aftershock.harness.cli.__main__ import doctor
+from aftershock.harness.cli.machine import doctor
 from aftershock.harness.cluster import engine
 from aftershock.tests.unit.faults.conftest import FRAME
 
