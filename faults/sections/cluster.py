@@ -192,8 +192,11 @@ class Cluster(Part):
         Field(description="an own block device for each node; always there if a fault of the plan needs it"),
     ] = None
     wire_proxy: Annotated[
-        StrictBool,
-        Field(description="clients connect through the wire proxy; always true if the plan has a protocol fault"),
+        StrictBool | Literal["observe"],
+        Field(
+            description="clients connect through the wire proxy; always true if the plan has a protocol fault; with "
+            "`observe` it counts what each client fetches"
+        ),
     ] = False
     packets: Annotated[
         StrictBool | None,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from aftershock.errors import ProtocolError
+from aftershock.faults.wire_proxy.fetches import FETCH, Asked, FetchObserver
 from aftershock.faults.wire_proxy.messages import (
     CORRELATION,
     RequestHead,
@@ -26,7 +27,7 @@ from aftershock.faults.wire_proxy.messages import (
     response_frame,
 )
 from aftershock.faults.wire_proxy.responses import READ_ONLY, BrokerView, altered_response, refusal
-from aftershock.faults.wire_proxy.rules import ANY, API_KEYS, PROBE, Rule, RuleSubject, is_about, probe_id
+from aftershock.faults.wire_proxy.rules import ANY, API_KEYS, PROBE, Answered, Rule, RuleSubject, is_about, probe_id
 from aftershock.faults.wire_proxy.streams import DelayQueue, FrameSplitter, Piece
 
 PENDING_MAX = 100_000  # far above a client's requests in flight; with more unanswered it doesn't read responses
@@ -113,17 +114,21 @@ class Pending:
     """A request that a client sent and that has no response yet.
 
     ``built`` is the response that the wire proxy built, for a request that the broker does not get. ``is_copy`` is True
-    for the duplicate of a request, whose response the wire proxy discards.
+    for the duplicate of a request, whose response the wire proxy discards. An observed Fetch request has ``asked``.
     """
 
     head: RequestHead
     hits: tuple[Hit, ...] = ()
     built: bytes | None = None
     is_copy: bool = False
+    asked: Asked | None = None
 
 
 class Conversation:
-    """Both directions of one client connection; the callback ``end`` closes the client's and the broker's socket."""
+    """Both directions of one client connection; the callback ``end`` closes the client's and the broker's socket.
+
+    An ``observer`` sees what the client sends, and what it gets: no request or response that a rule drops.
+    """
 
     def __init__(
         self,
@@ -132,7 +137,9 @@ class Conversation:
         to_broker: DelayQueue,
         to_client: DelayQueue,
         end: Callable[[], None],
+        observer: FetchObserver | None = None,
     ) -> None:
+        self._observer = observer
         self._active_rules = active_rules
         self._broker_view = broker_view
         self._to_broker = to_broker
@@ -162,13 +169,16 @@ class Conversation:
         head = read_head(data, at)
         self.client_id = head.client_id
         candidates = self._active_rules.candidates(head)
-        if candidates:
+        if candidates or (self._observer and head.key == FETCH):
             return head, candidates
         self._await_response(Pending(head))
         return None
 
     def _take_request(self, frame: Piece, request: tuple[RequestHead, tuple[ActiveRule, ...]]) -> None:
         head, candidates = request
+        asked = None
+        if self._observer and head.key == FETCH:
+            asked = self._observer.saw_request(head, frame, self._broker_view.broker)
         # only rules about a topic, and refusals, need the decoded request
         needs_body = any(
             rule.topic is not None or (rule.do == "answer_error" and head.key not in READ_ONLY)
@@ -176,7 +186,7 @@ class Conversation:
         )
         body = decoded_request(frame, head) if needs_body else None
         hits = self._active_rules.hits(candidates, head, body)
-        delay_ms, copies = 0, 0
+        delay_ms, copies = 0, list[Answered]()
         for hit in hits:
             match hit.rule.do:
                 case "drop_request":
@@ -199,8 +209,11 @@ class Conversation:
                     delay_ms += hit.rule.delay_ms
                 case "duplicate_request":
                     hit.count_request()
-                    copies += 1
-        for pending in (Pending(head, hits), *[Pending(head, is_copy=True)] * copies):
+                    copies.append(hit.rule.answer)
+        requests = [Pending(head, hits, asked=asked)]
+        for answer in copies:  # the client gets the response to the request that is no copy
+            requests.insert(0 if answer == "second" else len(requests), Pending(head, is_copy=True))
+        for pending in requests:
             self._await_response(pending)
             self._to_broker.send(frame, delay_ms)
 
@@ -217,7 +230,7 @@ class Conversation:
             return None
         pending = self._pending.popleft()
         next_is_built = bool(self._pending) and self._pending[0].built is not None
-        return pending if pending.hits or pending.is_copy or next_is_built else None
+        return pending if pending.hits or pending.is_copy or pending.asked or next_is_built else None
 
     def _take_response(self, frame: Piece, pending: Pending) -> None:
         delay_ms, serial = 0, False
@@ -243,6 +256,8 @@ class Conversation:
                         hit.count_request()
                         frame = response_frame(altered, pending.head.correlation_id)
         if not pending.is_copy:
+            if self._observer and pending.asked:
+                self._observer.saw_response(pending.head, pending.asked, frame, self._broker_view.broker)
             self._to_client.send(frame, delay_ms, serial=serial)
         self._send_built()
 

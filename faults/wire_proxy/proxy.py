@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from aftershock.errors import ProtocolError
 from aftershock.faults.wire_proxy.conversation import ActiveRules, Conversation
+from aftershock.faults.wire_proxy.fetches import FetchObserver
 from aftershock.faults.wire_proxy.responses import BrokerView
 from aftershock.faults.wire_proxy.rules import Rule, rule_from
 from aftershock.faults.wire_proxy.streams import DelayQueue, Piece
@@ -39,6 +40,8 @@ class Proxy:
         self.pairs: set[Pair] = set()
         """Pairs of connections, each to a client and to a broker."""
         self.active_rules = ActiveRules()
+        self.observer: FetchObserver | None = None
+        """Observer of the connections that are opened from now on."""
         self.addresses: dict[str, Address] = {}
         """Listening address of each route, by its name."""
         self._servers: list[asyncio.Server] = []
@@ -85,6 +88,7 @@ class Pair:
     def __init__(self, proxy: Proxy, route: Route) -> None:
         self._proxy = proxy
         self._route = route
+        self._observer = proxy.observer
         self._ended = False
         self._dialling: asyncio.Task[None] | None = None
         self.client, self.broker = Side(self), Side(self)
@@ -92,7 +96,7 @@ class Pair:
         same_rack = {other.broker: proxy.addresses[other.name] for other in proxy.routes if other.rack == route.rack}
         broker_view = BrokerView(route.broker, same_rack)
         self.conversation = Conversation(
-            proxy.active_rules, broker_view, self.broker.queue, self.client.queue, self.end
+            proxy.active_rules, broker_view, self.broker.queue, self.client.queue, self.end, self._observer
         )
 
     def connected(self, side: "Side") -> None:
@@ -114,6 +118,10 @@ class Pair:
                 self.conversation.from_broker(data)
         except ProtocolError:
             self.end()
+            return
+        if self._observer and (client := self.conversation.client_id):
+            direction = "sent" if side is self.client else "received"
+            self._observer.count_bytes(client, self._route.broker, direction, len(data))
 
     def lost(self, side: "Side") -> None:
         """Close the other socket after the end of a socket, when all data for the other socket has been written."""
@@ -200,9 +208,10 @@ class Side(asyncio.Protocol):
 class Control:
     """Receiver of commands for the wire proxy, lines of JSON over a loopback port, each with one line of answer.
 
-    A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``) or ``rules``. An
-    answer has the key ``is``, with null or, for the command ``rules``, each rule's counters by name. The answer to a
-    command that fails has the key ``error``.
+    A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
+    ``observe`` (new connections, or with ``on`` false none) or ``observed``. An answer has the key ``is``: null, or for
+    ``rules`` the counters of each rule by name, and for ``observed`` counters and new events (``fetches.py``), null if
+    nothing is observed. The answer to a command that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -232,8 +241,8 @@ class Control:
         finally:
             writer.close()
 
-    def execute(self, command: dict[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
-        """Execute a command; the command ``rules`` returns the counters of each rule, by the rule's name."""
+    def execute(self, command: dict[str, Any]) -> Mapping[str, Any] | None:
+        """Execute a command, and return what its answer has under the key ``is``."""
         match command["do"]:
             case "add":
                 self._proxy.add_rule(rule_from(command["rule"]))
@@ -241,6 +250,13 @@ class Control:
                 self._proxy.remove_rule(command["name"])
             case "rules":
                 return self._proxy.active_rules.counters()
+            case "observe":
+                self._proxy.observer = FetchObserver() if command["on"] else None
+            case "observed":
+                observer = self._proxy.observer
+                if observer is not None:
+                    counters = [(*link, dict(counts)) for link, counts in observer.counters.items()]
+                    return {"counters": counters, "events": observer.take()}
             case unknown:
-                raise ValueError(f"unknown command {unknown!r}; use add, remove or rules")
+                raise ValueError(f"unknown command {unknown!r}; use add, remove, rules, observe or observed")
         return None

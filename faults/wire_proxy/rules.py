@@ -4,7 +4,8 @@ The field ``do`` of a rule names the action on each request to which the rule ap
 
 * ``delay_request`` forwards the request after ``delay_ms``; later requests of the connection wait behind the request.
 * ``drop_request`` discards the request; then the connection is ``closed``, or stays ``silent``.
-* ``duplicate_request`` sends the request to the broker twice, and discards the second response.
+* ``duplicate_request`` sends the request to the broker twice, and discards one response: the client gets the ``answer``
+  first or second.
 * ``answer_error`` answers with ``error``, without the broker if the request would change state at the broker.
 * ``hide_error`` replaces ``error`` in the broker's response by 0, which means success.
 * ``delay_response`` delays the response by ``delay_ms``; with ``serial``, counted from the previous response.
@@ -53,6 +54,7 @@ RuleAction = Literal[
 Hint = Literal["current_leader", "node_endpoints", "session_id", "preferred_replica"]
 Ending = Literal["closed", "silent"]
 Message = Literal["request", "response"]
+Answered = Literal["first", "second"]
 
 API_KEYS: dict[str, int] = {
     "".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()
@@ -157,6 +159,7 @@ class Rule:
     serial: bool = False
     connection: Ending = "closed"
     message: Message = "response"
+    answer: Answered = "first"
     error: int = 0
     hints: tuple[Hint, ...] = ()
     broker: int = -1
@@ -167,7 +170,7 @@ class Rule:
         """Raise ValueError if a field of the rule has an invalid value."""
         problems = [
             f"{name} is {getattr(self, name)!r}; use {', '.join(get_args(choice))}"
-            for name, choice in {"do": RuleAction, "connection": Ending, "message": Message}.items()
+            for name, choice in {"do": RuleAction, "connection": Ending, "message": Message, "answer": Answered}.items()
             if getattr(self, name) not in get_args(choice)
         ]
         problems += [f"unknown hint {hint!r}" for hint in self.hints if hint not in get_args(Hint)]

@@ -221,6 +221,15 @@ class WireProxy:
         counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 
+    def observe(self, *, on: bool) -> None:
+        """Let the wire proxy observe the fetches of connections that are opened from now on, or no longer."""
+        self._request(do="observe", on=on)
+
+    def observed(self) -> dict[str, Any]:
+        """Return the ``counters`` of observed connections, and the ``events`` since the last call (``fetches.py``)."""
+        observed: dict[str, Any] = self._request(do="observed") or {"counters": [], "events": []}
+        return observed
+
     def _request(self, **order: Any) -> Any:
         try:
             with socket.create_connection(self._control, _WIRE_PROXY_DEADLINE_S) as connection:

@@ -30,8 +30,10 @@ from aftershock.harness.kafka.admin import Admin, message, per_topic, raise_for
 _LEAVE_EPOCH = -1  # member epoch of a leaving member (KIP-848)
 _FINAL_EPOCH = -1  # a full request without a new session
 _WRONG_EPOCH = 2**31 - 1  # a session reaches this epoch only after years
-_OPENED = "session_established"
+_OPENED = {"session_established", "wire_session_established"}
+"""Events of reference clients, and of the wire proxy for all clients."""
 _CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
+_CLOSED |= {f"wire_{event}" for event in _CLOSED}
 
 
 def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
@@ -201,7 +203,7 @@ def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[Brok
     """Return the ids of the fetch sessions that a client still has open according to a run's events, by broker."""
     sessions: dict[BrokerId, int] = {}
     for line in events:
-        if line.get("worker") == worker and line.get("event") == _OPENED:
+        if line.get("worker") == worker and line.get("event") in _OPENED:
             sessions[BrokerId(line["node_id"])] = line["session_id"]
         elif line.get("worker") == worker and line.get("event") in _CLOSED:
             sessions.pop(BrokerId(line["node_id"]), None)
@@ -214,7 +216,7 @@ def sessions_after_run(events: Iterable[Mapping[str, Any]], admin: Admin) -> dic
     The key ``left`` lists the sessions that still exist as (broker id, session id), or has no value if a broker does
     not answer.
     """
-    granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED}
+    granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") in _OPENED}
     try:
         open_now = [session for session in sorted(granted) if is_open(admin, *session)]
     except AdminError:

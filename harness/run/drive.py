@@ -25,7 +25,7 @@ from aftershock.harness.cluster.target import Target
 from aftershock.harness.lifecycle.heal import defer_interrupts
 from aftershock.harness.run.job import Job
 from aftershock.harness.run.leaders import LeaderRecorder
-from aftershock.harness.run.live_run import LiveRun, race
+from aftershock.harness.run.live_run import LiveRun, observes, race
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.recording import Sampler, keep_saving
 from aftershock.harness.safety import ownership
@@ -112,6 +112,8 @@ async def _run_load(
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(clients, home.path / "logs")
     leaders = LeaderRecorder(cluster, timeline, home, clock)
+    if cluster.wire_proxy is not None:
+        cluster.wire_proxy.observe(on=observes(timeline))
     run = LiveRun(
         *(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values())), begin, leaders
     )

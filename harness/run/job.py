@@ -84,7 +84,7 @@ class Job:
         if needs & {"block_device", "disk_layer"}:
             block_device = block_device or BlockDevice()
             block_device = block_device.model_copy(update={"layer": block_device.layer or "disk_layer" in needs})
-        switches = {name: getattr(cluster, name) or name in needs for name in SWITCHES}
+        switches = {name: bool(getattr(cluster, name)) or name in needs for name in SWITCHES}
         return ClusterSpec.of(cluster.model_copy(update={"block_device": block_device, **switches}), self.kafka)
 
 

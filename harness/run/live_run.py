@@ -1,6 +1,7 @@
 """Live run from the warm-up to the final reads: phases of the load, faults, status display and recorded counters."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -117,7 +118,24 @@ class LiveRun:
                 readings.append(Reading(broker, f"client.sent_bytes/{link}", sent))
                 readings.append(Reading(broker, f"client.received_bytes/{link}", received))
             readings += [Reading(None, f"client.{name}/{worker}", count) for name, count in progress.counts.items()]
-        return readings
+        return readings + self.observed()
+
+    def observed(self) -> list[Reading]:
+        """Return what the wire proxy has counted of each client's fetches, and record what it has seen since."""
+        if self.cluster.wire_proxy is None or not observes(self.timeline):
+            return []
+        observed = self.cluster.wire_proxy.observed()
+        for event in observed["events"]:
+            at_us = (event.pop("at_ns") - self.clock.origin_ns) // 1000
+            self.home.event(at_us, event.pop("event"), **event)
+        readings, totals = list[Reading](), Counter[str]()
+        for client, broker, counts in observed["counters"]:
+            for name, count in counts.items():
+                if name in ("sent_bytes", "received_bytes"):
+                    readings.append(Reading(broker, f"wire.{name}/k{broker}/{client}", count))
+                else:
+                    totals[f"wire.{name}/{client}"] += count
+        return [*readings, *(Reading(None, name, count) for name, count in totals.items())]
 
     async def play(self, *, rehearse: bool) -> None:
         """Drive the load and the faults from the warm-up to the end; return when no record is in flight.
@@ -235,6 +253,7 @@ class LiveRun:
         read_us = self.clock.now_us()
         if (result := await read_commits(cluster, self.timeline, home, log, ReadLimit(READ_IDLE_S))) is not None:
             self.home.event(read_us, "offsets_read", **result)
+        await asyncio.to_thread(self.observed)
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)
 
@@ -243,6 +262,11 @@ class LiveRun:
         self.home.event(self.clock.now_us(), "phase", phase=phase)
         elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
+
+
+def observes(timeline: Timeline) -> bool:
+    """Return True if the wire proxy observes what each client fetches."""
+    return timeline.cluster.get("wire_proxy") == "observe"
 
 
 async def read_commits(

@@ -374,6 +374,7 @@ class Event(TypedDict):
     left: NotRequired[list[list[Int]] | None]
     life: NotRequired[Int]
     session_id: NotRequired[Int]
+    replica: NotRequired[Int]
     producer_id: NotRequired[Int]
     fatal: NotRequired[bool]
     leader: NotRequired[bool]
@@ -399,6 +400,8 @@ class FinishedRun(TypedDict):
     digest: Name
     blocks: Count | None
     run: RunName
+    version: NotRequired[Count]
+    claims: NotRequired[list[Name] | None]
 
 
 @with_config(STRICT)

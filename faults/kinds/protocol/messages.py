@@ -51,7 +51,7 @@ from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.units import Duration
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Answer
-from aftershock.faults.wire_proxy.rules import Hint
+from aftershock.faults.wire_proxy.rules import Answered, Hint
 
 SHARE = 0.8  # of the requested delay that a probe must show
 
@@ -176,8 +176,12 @@ class DuplicateRequest(TamperFault):
     remedy = "The rule is removed."
 
     drawn = ("{api: Produce, probability: [0.1, 0.5]}",)
+    rule_fields = ("answer",)
     kind: Literal["duplicate_request"] = "duplicate_request"
     api: Api
+    answer: Annotated[
+        Answered, Field(description="which of the two responses the client gets; the other one is discarded")
+    ] = "first"
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- no answer shows it
         """Return a witness from the wire proxy's counter, because the sender of a probe can't see its duplicate."""

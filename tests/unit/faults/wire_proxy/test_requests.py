@@ -70,6 +70,16 @@ async def test_a_doubled_request_is_applied_twice_and_answered_once(broker: Scri
     await frame_client.ask("Metadata", 12, topics=[])
 
 
+async def test_the_client_gets_the_second_response_to_a_doubled_request(broker: ScriptedBroker, hop: Hop) -> None:
+    """The first response is discarded; the records that the client knows of are the second ones."""
+    broker.create("t")
+    hop.rule("duplicate_request", api="Produce", answer="second")
+    frame_client = await hop.dial()
+    assert 3 == (await frame_client.produce("t", batch(count=3))).base_offset
+    assert 9 == (await frame_client.produce("t", batch(count=3))).base_offset
+    await frame_client.ask("Metadata", 12, topics=[])
+
+
 async def test_a_refused_produce_is_not_applied(broker: ScriptedBroker, hop: Hop) -> None:
     """The proxy answers with the rule's error without the broker: the response names the partition and has no
     offset.
