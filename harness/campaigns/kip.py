@@ -7,7 +7,7 @@ repository; all other claims say that their evidence is not stored.
 import shutil
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import dump
 from aftershock.faults.plans import find
+from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.campaigns import store
 from aftershock.harness.campaigns.evidence import Observed, replacement, size_of, write_run
 from aftershock.harness.campaigns.kip_budget import Allotted
@@ -27,8 +28,8 @@ from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.studies import statement
-from aftershock.results.studies.part import Part, mean, ratio
-from aftershock.results.studies.statement import Estimate, Measured, Plot, Statement, Word, unknown
+from aftershock.results.studies.part import Part, clients_under_trial, mean, ratio
+from aftershock.results.studies.statement import DECIDING, Estimate, Measured, Plot, Statement, Word, unknown
 from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, verdict
 from aftershock.results.studies.trials.mechanism import mechanism
 
@@ -41,12 +42,19 @@ def home_of(trial: Trial, out: Path) -> Path:
 
 def record_of(trial: Trial, home: Path, seed: int | None = None) -> Record:
     """Return the record of a trial's runs; raise EvidenceError for one of another version of the trial."""
-    return store.read(home, trial.name, trial.registration.version, seed)
+    return store.read(home, trial.name, trial.registration.version, seed, trial.registration.oldest)
+
+
+def _deciding(trial: Trial, record: Record) -> Record:
+    """Return the record without runs that are older than the registration of a claim that needs them."""
+    since = {part.name: max((c.since for c in trial.claims if part.name in c.needs), default=1) for part in trial.parts}
+    runs = {name: run for name, run in record.runs.items() if run.version >= since.get(name, 1)}
+    return replace(record, runs=runs)
 
 
 def stored_parts(trial: Trial, home: Path, seed: int) -> list[Planned]:
     """Return the parts of a trial that need not run again."""
-    record = record_of(trial, home, seed)
+    record = _deciding(trial, record_of(trial, home, seed))
     return [part for part in trial.parts if record.trusted(part, home)]
 
 
@@ -55,7 +63,7 @@ def run_missing(
 ) -> None:
     """Make the selected runs of a trial that are missing; ``campaign.json`` says why others are left out."""
     left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}
-    record = replace(record_of(trial, home, seed), left_out=left_out)
+    record = replace(_deciding(trial, record_of(trial, home, seed)), left_out=left_out)
     store.run_missing(record, home, [part for part in trial.parts if part in allotted.parts], perform, log)
 
 
@@ -69,7 +77,11 @@ class TrialResult:
     parts: Mapping[str, Part]
     left_out: Mapping[str, str]
     measured: Collection[str] = ()
-    """Ids of the claims of which all runs took place."""
+    """Ids of the claims of which all runs took place, and hold their evidence."""
+    since: Mapping[str, int] = field(default_factory=dict)
+    """First version of the registration with which runs decide a claim, by the claim's id."""
+    whole: bool = True
+    """False if some runs are reduced, so that charts can't be drawn from them."""
 
     @property
     def headline(self) -> Statement:
@@ -103,19 +115,50 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
             stale = "the plan or seed of this part of the trial has changed since the part ran"
             default = stale if record.stale(part) else "not requested yet" if record.claims is None else "not stored"
             left_out[part.name] = record.left_out.get(part.name) or default
-    claims = [
-        claim if record.claims is None or claim.id in record.claims else replace(claim, needs=(), measure=_not_stored)
+    held = {name: record.runs[name].claims for name in parts}
+    missing = {
+        claim.id
         for claim in trial.claims
-    ]
-    statements = state_claims(claims, parts, left_out)
+        if any((ids := held.get(name)) is not None and claim.id not in ids for name in claim.needs)
+    }
+    if record.claims is not None:
+        missing |= {claim.id for claim in trial.claims} - record.claims.keys()
+    claims = [replace(claim, needs=(), measure=_not_stored) if claim.id in missing else claim for claim in trial.claims]
+    versions = {name: record.runs[name].version for name in parts}
+    statements = state_claims(claims, parts, left_out, versions)
+    measured = {
+        claim.id
+        for claim in claims
+        if claim.needs and parts.keys() >= {*claim.needs} and min(versions[name] for name in claim.needs) >= claim.since
+    }
+    proven = {entry.id for entry in statements if entry.word == "confirmed" and not entry.ours_alone}
+    statements = tuple(
+        replace(entry, ours_alone=_clients_of(trial, claim) == {"reference"} and not proven & {claim.id, claim.like})
+        if entry.role in DECIDING and claim.id not in measured
+        else entry
+        for claim, entry in zip(trial.claims, statements, strict=True)
+    )
     title = f"{trial.title} (sabotage: the KIP is off)" if trial.sabotaged else trial.title
     version = trial.registration.version
-    stored = [entry for entry in statements if record.claims is None or entry.id in record.claims]
+    stored = [entry for entry in statements if entry.id not in missing]
     found = verdict(stored)
-    if record.claims is not None:
+    if missing:
         found = replace(found, why=f"{found.why}; {len(statements) - len(stored)} other claims are not stored")
-    measured = {claim.id for claim in claims if claim.needs and parts.keys() >= {*claim.needs}}
-    return TrialResult(trial.kip, title, version, found, statements, parts, left_out, measured)
+    whole = all(ids is None for ids in held.values())
+    since = {claim.id: max(claim.since, trial.registration.oldest or version) for claim in trial.claims}
+    return TrialResult(trial.kip, title, version, found, statements, parts, left_out, measured, since, whole)
+
+
+def _clients_of(trial: Trial, claim: Claim) -> set[str]:
+    """Return the kinds of client that a claim is about, by the plans of its runs."""
+    kinds = set()
+    for part in trial.parts:
+        if part.name in claim.needs:
+            checked = load_plan(find(part.plan), part.changes)
+            timeline = compile_plan(checked.plan, store.SEED, checked.source, checked.slo_positions)
+            arms = clients_under_trial(timeline.workloads)
+            kinds |= {client for arm, client in arms if not claim.arms or arm in claim.arms}
+    return kinds
 
 
 def honest_settings(part: Planned) -> dict[str, Any]:
@@ -238,7 +281,8 @@ class Launch(NamedTuple):
 
 def earlier_launches(trial: Trial, record: Record, target: Path) -> tuple[Mapping[str, str], ...]:
     """Return the launches of the headline in the folder ``target`` that ran the plans of ``record`` before its runs."""
-    if not (target / store.NAME).is_file() or read_object(target / store.NAME)["version"] != record.version:
+    oldest = max(headline_of(trial).since, trial.registration.oldest or record.version)
+    if not (target / store.NAME).is_file() or read_object(target / store.NAME)["version"] < oldest:
         return ()
     before, needs = record_of(trial, target), headline_of(trial).needs
     same = before.seed == record.seed and all(before.runs[name].digest == record.runs[name].digest for name in needs)
@@ -300,14 +344,14 @@ def headline_of(trial: Trial) -> Claim:
 
 
 def kept_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim, ...]:
-    """Return the headline claim, the same under the production profile, and all claims that these depend on.
+    """Return the headline claim, that under the production profile, those marked ``stored``, and all that they need.
 
-    The claim under the production profile is left out if its runs did not take place.
+    All but the headline are left out if their runs did not take place.
     """
     by_id, present = {claim.id: claim for claim in claims}, set(parts)
     kept: set[str] = set()
     for claim in claims:
-        if claim.headline or claim.role == "production":
+        if claim.headline or claim.role == "production" or claim.stored:
             needed, open_ids = set[str](), [claim.id]
             while open_ids:
                 needed.add(found := open_ids.pop())
@@ -342,7 +386,10 @@ def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_
             write_run(part, draft / part.home.name)
         for run in (run for launch in earlier for run in launch.values()):
             shutil.copytree(target / run, draft / run)
-        stored = {name: record.runs[name] for name in parts}
+        stored = {
+            name: replace(record.runs[name], claims=sorted(claim.id for claim in claims if name in claim.needs))
+            for name in parts
+        }
         store.write(draft, replace(record, runs=stored, left_out={}, claims=words, launches=earlier))
         again = {entry.id: as_text(entry) for entry in read_result(trial, draft).statements}
         if changed := [claim for claim, text in words.items() if again[claim] != text]:

@@ -22,6 +22,7 @@ _HEAD = "| | result | claim | measured | published | rule; units, power |\n| ---
 _ROW = re.compile(r'^\| <a id="([\w-]+)"></a>[\w-]+<br>([\w ,]+) \| (.*) \|$', re.MULTILINE)
 _VERSION = re.compile(r"version (\d+) of the registration")
 _ABOUT = re.compile(r"^\* Kafka .*, Aftershock \w+$", re.MULTILINE)
+_ALL_CLAIMS = "## All claims"
 _MARKED = re.compile(r" \(version \d+\)$")
 
 
@@ -60,14 +61,15 @@ def published_rows(block: str) -> dict[str, Row]:
 def rows_of(result: TrialResult, block: str) -> list[Row]:
     """Return the rows of all claims; a claim that was not measured keeps its row of the published ``block``."""
     published, version = published_rows(block), _VERSION.search(block)
-    mark = f" (version {version[1]})" if version and int(version[1]) != result.version else ""
     rows = []
     for entry in result.statements:
         old = published.get(entry.id)
         if old is None or entry.id in result.measured:
             rows.append(_row(entry))
         else:
-            marked = old.result if _MARKED.search(old.result) else old.result + mark
+            outdated = version and int(version[1]) < result.since.get(entry.id, result.version)
+            marked = f"{old.result} (version {version[1]})" if version and outdated else old.result
+            marked = old.result if _MARKED.search(old.result) else marked
             rows.append(old._replace(label=entry.label, result=marked))
     return rows
 
@@ -87,19 +89,22 @@ _FOLDED: Mapping[str, tuple[Role, ...]] = {
 }
 
 
-def section(result: TrialResult, rows: Sequence[Row], charts: Sequence[Plot], block: str = "") -> str:
+def section(result: TrialResult, rows: Sequence[Row], charts: Sequence[Plot] | None, block: str = "") -> str:
     """Return Markdown with the claims that were not confirmed, the charts, and the tables of all claims.
 
-    Charts are in the folder of the page. Tables of mechanisms, controls and figures are folded. Where rows were kept of
-    the published ``block``, so are its lines about hosts.
+    Charts are in the folder of the page; without ``charts`` those of the published ``block`` stay. The tables of
+    mechanisms, controls and figures are folded. Where rows were kept of the ``block``, so are its lines about hosts.
     """
     deciding = [row for row in rows if row.role in DECIDING and row.word != "confirmed"]
     lines = [f"In the trial: {tally(rows)}.\n"]
     lines += [f"* {row.word}: {row.claim.partition('<br>')[0]}: {row.measured}" for row in deciding]
     lines += [""] if deciding else []
-    for number, plot in enumerate(charts, 1):
+    if charts is None:
+        _, found, after = block.partition("\n![")
+        lines += [f"![{after.partition(_ALL_CLAIMS)[0]}".rstrip("\n") + "\n"] if found else []
+    for number, plot in enumerate(charts or (), 1):
         lines.append(f"![{plot.title}](kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
-    lines += ["## All claims\n", *_table(rows, "claim", "production")]
+    lines += [f"{_ALL_CLAIMS}\n", *_table(rows, "claim", "production")]
     for title, roles in _FOLDED.items():
         if table := _table(rows, *roles):
             lines += [f'<details markdown="1"><summary>{title}</summary>\n', *table, "</details>\n"]
@@ -109,7 +114,7 @@ def section(result: TrialResult, rows: Sequence[Row], charts: Sequence[Plot], bl
 
 
 def _table(rows: Sequence[Row], *roles: Role) -> list[str]:
-    headline_first = sorted(rows, key=lambda row: not row.label.endswith("headline"))
+    headline_first = sorted(rows, key=lambda row: "headline" not in row.label)
     lines = [row.line for row in headline_first if row.role in roles]
     return [_HEAD, *lines, ""] if lines else []
 

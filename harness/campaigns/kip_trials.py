@@ -60,6 +60,20 @@ _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: t
 _FLUSHED = ("cluster.config.log.flush.interval.messages=1", "workloads.commits.commit.groups=600")
 """Each append waits for the disk; a round of fewer groups is as short as one of more groups without a flush."""
 _FIXED = (f"cluster.config.{LINGER}={FIXED}",)
+_LOSING = (
+    "cluster.config.offsets.topic.replication.factor=1",
+    "cluster.controllers=1",
+    "workloads.commits.arms.plain.settings.request.timeout.ms=1500",
+    (
+        "faults=[{id: late, at: 0s, for: 6s, kind: delay_request, api: OffsetCommit, delay: 3s, probability: 0.05}, "
+        "{id: coordinator, at: 10s, for: 4s, kind: power_loss, broker: coordinator of commits-plain-0}]"
+    ),
+)
+"""Commits that are held up for longer than a client waits arrive after later ones; a power cut takes unflushed ones."""
+_STANDING_STILL = (
+    "timing.recovery=4s",
+    "faults=[{at: 0s, repeat: 6, every: 8s, fault: {id: stall, for: 3500ms, kind: pause, broker: 1}}]",
+)
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
@@ -82,7 +96,9 @@ KIP_1224 = Trial(
         *_one_linger_per_broker(kip1224.BUSY, "kips/1224-busy", _BUSY_S),
         *_one_linger_per_broker(kip1224.FLUSHED, "kips/1224-busy", _BUSY_S, changes=_FLUSHED),
         Planned(kip1224.FAILOVER, "kips/1224-failover", 90.0, blocks=KILLS, block_s=13.0, off=_FIXED),
+        Planned(kip1224.BROKEN, "kips/1224-failover", 90.0, _LOSING, KILLS, 28.0),
         Planned(kip1224.FULL, "kips/1224-full", _FULL_S, off=_FIXED),
+        Planned(kip1224.STALLED, "kips/1224-full", _FULL_S + 60.0, _STANDING_STILL),
         Planned(kip1224.USER, "kips/1224-idle", _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
         Planned(
             kip1224.OLD, "kips/1224-idle", _IDLE_S, (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",), kafka=OLD_KAFKA
@@ -103,6 +119,26 @@ def _full(*arms: str) -> tuple[str, ...]:
     return tuple(f"workloads.{arm}.fetch_session=false" for arm in arms)
 
 
+_OBSERVED = "cluster.wire_proxy=observe"
+_WAITING = "fetch.min.bytes: 1000000, fetch.max.wait.ms: 500"
+_EACH_CLIENT = (
+    f"java: {{client: java, settings: {{{_WAITING}}}}}, reference: {{client: reference, settings: {{{_WAITING}}}}}, "
+    f"librdkafka: {{client: confluent, settings: {{{_WAITING.replace('max.wait', 'wait.max')}}}}}"
+)
+_SLOW_START = "timing.warmup.max=150s"  # several JVMs start on two cores
+_TWICE = (
+    "faults=[{id: twice, at: 0s, for: 4s, kind: duplicate_request, api: Fetch, client: reader, op: consume, nth: 3, "
+    "answer: second}]"
+)
+_BROKEN = (
+    "{id: slow, at: 0s, for: 7s, kind: latency, link: 'client(a) <-> broker(1)', delay: 900ms}",
+    "{id: stranger, at: 2s, kind: close_session, client: reader}",
+    "{id: restart, at: 10s, for: 3s, kind: power_loss, broker: 1}",
+    "{id: again, at: 19s, kind: close_session, client: reader}",
+    "{id: dies, at: 22s, for: 2s, kind: kill_client, client: reader, op: consume}",
+)
+"""A violation of each fact about fetch sessions. Each answer is late by 1.8 s, which is more than the limit of 1 s."""
+
 KIP_227 = Trial(
     kip=227,
     title="incremental fetch requests",
@@ -119,6 +155,48 @@ KIP_227 = Trial(
             LOSSES,
             13.0,
             off=_full(*(f"readers.arms.r{number}" for number in range(1, 7))),
+        ),
+        Planned(
+            kip227.CLIENTS,
+            "kips/227-bytes",
+            150.0,
+            (_OBSERVED, _SLOW_START, *(f"workloads.p{size}.arms={{{_EACH_CLIENT}}}" for size in kip227.SIZES)),
+            off=(_NO_SLOTS,),
+        ),
+        Planned(
+            kip227.JAVA_SESSIONS,
+            "kips/227-sessions",
+            60.0,
+            (_OBSERVED, _SLOW_START, "workloads.orders.arms={reader: {client: java}}"),
+            LOSSES,
+            22.0,
+            off=(_NO_SLOTS,),
+        ),
+        Planned(
+            kip227.JAVA_EVICTED,
+            "kips/227-evicted",
+            110.0,
+            (_OBSERVED, _SLOW_START, *(f"workloads.readers.arms.r{number}.client=java" for number in range(1, 7))),
+            LOSSES,
+            15.0,
+            off=(_NO_SLOTS,),
+        ),
+        Planned(
+            kip227.REPEATED,
+            "kips/227-sessions",
+            60.0,
+            (_OBSERVED, _SLOW_START, "workloads.orders.arms={reader: {client: java}}", _TWICE),
+            LOSSES,
+            12.0,
+            off=(_NO_SLOTS,),
+        ),
+        Planned(
+            kip227.BROKEN,
+            "kips/227-sessions",
+            60.0,
+            (_OBSERVED, "cluster.controllers=1", f"faults=[{', '.join(_BROKEN)}]"),
+            LOSSES,
+            42.0,
         ),
         *(
             Planned(
@@ -152,14 +230,74 @@ KIP_227 = Trial(
 _NO_SELECTOR = ("cluster.config.replica.selector.class=''",)
 _FROM_LEADER = ("workloads.reads.arms.closest.read_replica=false",)
 
+_AGES = {"java": "metadata.max.age.ms: {}", "librdkafka": "topic.metadata.refresh.interval.ms: {}"}
+_TIMEOUTS = {"java": "request.timeout.ms: 4000", "librdkafka": "socket.timeout.ms: 4000"}
+_LIBRARIES = {"java": "java", "librdkafka": "confluent"}
+
+
+def _readers(age_ms: int | None, *, rackless: bool, names: Iterable[str] = ("java", "librdkafka")) -> str:
+    """Return arms of KIP-392's readers for other people's clients, with ``rackless`` each once more without a rack."""
+    arms = []
+    for name in names:
+        settings = "" if age_ms is None else f"{_AGES[name].format(age_ms)}, {_TIMEOUTS[name]}"
+        for suffix, rack in (("", "b"), *((("-rackless", "none"),) if rackless else ())):
+            arms.append(
+                f"{name}{suffix}: {{client: {_LIBRARIES[name]}, client_rack: {rack}, settings: {{{settings}}}}}"
+            )
+    return ", ".join(arms)
+
+
+def _pair(age_ms: int) -> str:
+    """Return the arms of KIP-392's readers that are reference clients, with and without the rule."""
+    return ", ".join(
+        f"{name}: {{client: reference, read_replica: {near}, client_rack: b, "
+        f"settings: {{metadata.max.age.ms: {age_ms}, request.timeout.ms: 4000}}}}"
+        for name, near in (("closest", "true"), ("leader", "false"))
+    )
+
+
+_SHORT_LEASE = f"{_pair(1_000)}, {_readers(1_000, rackless=False, names=['java'])}"
+_LAG = "{id: lag, at: 0s, for: 20s, kind: latency, link: 'replication(b) <-> broker(1)', delay: 8s}"
+_FALSIFIED = ", ".join(
+    f"{{id: elsewhere-{number}, at: {at}, for: {for_s}s, kind: falsify_hints, hints: [preferred_replica], broker: 3, "
+    "probability: 0.5}"
+    for number, (at, for_s) in enumerate((("500ms", 6), ("22s", 2)), 1)  # while the replica is in the ISR
+)
+_STANDING = f"{_pair(20_000)}, {_readers(20_000, rackless=True, names=['java'])}"
+_KILLS = (
+    "{id: preferred, at: 0s, for: 8s, kind: kill, broker: 2}, {id: leader, at: 22s, for: 8s, kind: kill, broker: 1}, "
+    "{id: home, at: 44s, kind: elect, topic: orders}"
+)
+_STILL = ", ".join(
+    f"{{id: still-{name}-{number}, at: {at_s}s, for: {for_s}s, kind: pause_client, client: reads/{name}}}"
+    for name in ("closest", "java")
+    for number, (at_s, for_s) in enumerate(((1, 7), (23, 12)), 1)
+)
+_LATE = ", ".join(
+    f"{{id: late-{rack}, at: 19s, for: 6s, kind: latency, link: 'replication({rack}) <-> broker(1)', delay: 1500ms}}"
+    for rack in "bc"
+)
+
 KIP_392 = Trial(
     kip=392,
     title="reads from the closest replica",
     registration=kip392.REGISTRATION,
     parts=(
         Planned("near", "kips/392-near", 165.0, off=_FROM_LEADER),
-        Planned("lease", "kips/392-lease", 300.0, off=_FROM_LEADER),
-        Planned("deaths", "kips/392-deaths", 480.0, off=_FROM_LEADER),
+        Planned(
+            "lease",
+            "kips/392-lease",
+            330.0,
+            (_OBSERVED, _SLOW_START, f"workloads.reads.arms={{{_pair(10_000)}, {_readers(10_000, rackless=False)}}}"),
+            off=_NO_SELECTOR,
+        ),
+        Planned(
+            "deaths",
+            "kips/392-deaths",
+            510.0,
+            (_OBSERVED, _SLOW_START, f"workloads.reads.arms={{{_pair(20_000)}, {_readers(20_000, rackless=True)}}}"),
+            off=_NO_SELECTOR,
+        ),
         Planned("selector-off", "kips/392-near", 165.0, _NO_SELECTOR),
         Planned(
             "selector-own",
@@ -173,6 +311,38 @@ KIP_392 = Trial(
                 "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
             ),
             off=_NO_SELECTOR,
+        ),
+        Planned(
+            kip392.CLIENTS,
+            "kips/392-near",
+            210.0,
+            (_OBSERVED, _SLOW_START, f"workloads.reads.arms={{{_readers(None, rackless=True)}}}"),
+            off=_NO_SELECTOR,
+        ),
+        Planned(
+            kip392.SHORT_LEASE,
+            "kips/392-lease",
+            330.0,
+            (
+                _OBSERVED,
+                _SLOW_START,
+                f"workloads.reads.arms={{{_SHORT_LEASE}}}",
+                f"faults.3.fault={{together: [{_LAG}, {_FALSIFIED}]}}",
+            ),
+        ),
+        Planned(
+            kip392.BROKEN,
+            "kips/392-deaths",
+            460.0,
+            (
+                _OBSERVED,
+                _SLOW_START,
+                f"workloads.reads.arms={{{_STANDING}}}",
+                "workloads.writes.produce.acks=1",
+                "workloads.writes.produce.idempotence=false",
+                "faults.3.repeat=6",
+                f"faults.3.fault={{together: [{_KILLS}, {_STILL}, {_LATE}]}}",
+            ),
         ),
         Planned("trickle", "kips/392-near", 200.0, ("workloads.writes.produce.rate=1/s",), off=_FROM_LEADER),
         Planned("production", "kips/392-near", 165.0 + _SLOWER_S, (PRODUCTION,), off=_FROM_LEADER),
@@ -345,6 +515,16 @@ KIP_848 = Trial(
         ),
         Planned(kip848.ROLL, "kips/848-roll", 370.0, off=_CLASSIC),
         Planned(kip848.COORDINATOR, "kips/848-coordinator", 150.0, (), COORDINATORS, 26.0, off=_CLASSIC),
+        Planned(kip848.ROLL_LIBRDKAFKA, "kips/848-roll", 340.0, _clients("confluent"), off=_CLASSIC),
+        Planned(
+            kip848.COORDINATOR_LIBRDKAFKA,
+            "kips/848-coordinator",
+            120.0,
+            _clients("confluent"),
+            COORDINATORS,
+            26.0,
+            off=_CLASSIC,
+        ),
         Planned(
             kip848.PRODUCTION,
             "kips/848-changes",

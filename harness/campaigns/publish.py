@@ -77,8 +77,9 @@ def kips(out: str, evidence: str, folder: str, readme: str) -> None:
         by_kip[trial.kip] = {row.id: row for row in rows}
         write_whole(Path(folder) / f"kip{trial.kip}.svg", f"{mechanism(trial.kip).svg}\n")
         if result.parts:
-            plots = kip.plots_of(trial, result)
-            for position, plot in enumerate(plots, 1):
+            # charts need whole runs
+            plots = kip.plots_of(trial, result) if result.whole else None
+            for position, plot in enumerate(plots or (), 1):
                 write_whole(Path(folder) / f"kip{trial.kip}-{position}.svg", f"{plot.svg}\n")
             write_block(page, kip_pages.section(result, rows, plots, block), "kips")
         words = kip_pages.promises_in_words(trial.kip, promises.get(trial.kip, ()), by_kip[trial.kip])

@@ -64,18 +64,24 @@ def digest(planned: Planned, seed: int) -> str:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run: the digest of its plan and seed, its number of blocks, and the name of its directory."""
+    """A finished run: the digest of its plan and seed, its number of blocks, and the name of its directory.
+
+    ``version`` is the version of the campaign at which the run was made. ``claims`` are those whose evidence a reduced
+    run holds, None for a whole run.
+    """
 
     digest: str
     blocks: int | None
     run: str
+    version: int = 1
+    claims: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
 class Record:
     """Content of ``campaign.json``.
 
-    ``version`` is the version of the campaign by which the runs were designed. ``left_out`` has the reason for each run
+    ``version`` is the version of the campaign that judges the runs. ``left_out`` has the reason for each run
     that was omitted. ``claims`` has the results of the claims whose evidence is stored if the runs are reduced (see
     ``evidence.py``), else None. ``launches`` has the directories of earlier runs of the headline's plans, by plan, one
     entry for each launch.
@@ -99,7 +105,7 @@ class Record:
 
     def with_run(self, planned: Planned, run: str) -> "Record":
         """Return the record with the directory ``run`` of a finished run, which is no longer left out."""
-        finished = Finished(digest(planned, self.seed), planned.blocks, run)
+        finished = Finished(digest(planned, self.seed), planned.blocks, run, self.version)
         left_out = {name: why for name, why in self.left_out.items() if name != planned.name}
         return replace(self, runs={**self.runs, planned.name: finished}, left_out=left_out)
 
@@ -116,16 +122,18 @@ class Record:
         return run is not None and read_judged_run(home / run).doubt() is None
 
 
-def read(home: Path, campaign: str, version: int = 1, seed: int | None = None) -> Record:
+def read(home: Path, campaign: str, version: int = 1, seed: int | None = None, oldest: int | None = None) -> Record:
     """Return the record in ``home``, an empty one if there is none; runs of another ``seed`` do not count.
 
-    Raises EvidenceError for a damaged record, and for one of another campaign or version.
+    Raises EvidenceError for a damaged record, and for one of another campaign, of a newer version, or of one before
+    ``oldest`` (by default ``version``).
     """
     path = home / NAME
     if not path.exists():
         return Record(campaign, version, SEED if seed is None else seed)
     document = read_object(path)
-    if (document["campaign"], document["version"]) != (campaign, version):
+    first = version if oldest is None else oldest
+    if document["campaign"] != campaign or not first <= document["version"] <= version:
         raise EvidenceError(
             f"{path}: the runs are evidence of version {document['version']} of {document['campaign']}, and cannot "
             f"decide version {version} of {campaign}; judge them with the command and the Aftershock that ran them, or "
@@ -133,7 +141,15 @@ def read(home: Path, campaign: str, version: int = 1, seed: int | None = None) -
         )
     if seed is not None and seed != document["seed"]:
         return Record(campaign, version, seed)
-    runs = {name: Finished(run["digest"], run["blocks"], run["run"]) for name, run in document["runs"].items()}
+    kept = None if document["claims"] is None else sorted(document["claims"])
+    runs = {
+        name: Finished(
+            *(run["digest"], run["blocks"], run["run"]),
+            run.get("version", document["version"]),
+            run.get("claims", kept),
+        )
+        for name, run in document["runs"].items()
+    }
     launches = tuple(document.get("launches", ()))
     return Record(campaign, version, document["seed"], runs, document["left_out"], document["claims"], launches)
 

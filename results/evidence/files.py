@@ -29,7 +29,7 @@ NEWEST_VERSIONS = {
     "timeline.json": 1,
     "verdict.json": VERDICT_VERSION,
     "analysis.json": 2,
-    "campaign.json": 3,
+    "campaign.json": 4,
 }
 """Newest schema version of a document that can be read."""
 

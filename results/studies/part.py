@@ -172,6 +172,14 @@ def _listed(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items())
 
 
+def clients_under_trial(workloads: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]]:
+    """Return the arms that consume, or if none does, that commit or produce, each with its client."""
+    for operation in ("consume", "commit", "produce"):
+        if found := [workload for workload in workloads if workload.get(operation)]:
+            return frozenset((name, arm["client"]) for workload in found for name, arm in workload["arms"].items())
+    return frozenset()
+
+
 @dataclass(frozen=True)
 class Part:
     """Judged run of a trial; clients are named ``workload/arm``, and measures as in ``aftershock compare --metric``."""
@@ -186,6 +194,10 @@ class Part:
     @property
     def client_settings(self) -> str:
         return client_settings(self.run.timeline.get("workloads", ()))
+
+    @property
+    def clients_under_trial(self) -> frozenset[tuple[str, str]]:
+        return clients_under_trial(self.run.timeline.get("workloads", ()))
 
     def doubt(self) -> str | None:
         return self.run.doubt()
@@ -253,16 +265,23 @@ class Part:
         return rows.to_table(columns=columns, filter=ds.field("name") == name).sort_by("t_us")
 
     def bytes_by_broker(
-        self, direction: Literal["sent", "received"], rack: str, worker: str, spans: Sequence[Slice]
+        self,
+        direction: Literal["sent", "received"],
+        rack: str,
+        worker: str,
+        spans: Sequence[Slice],
+        source: Literal["client", "wire"] = "client",
     ) -> dict[int, Floats]:
         """Return the bytes per slice of time and broker, as counted by worker process ``worker`` in ``rack``.
 
-        The byte counters are sampled once a second; between two samples bytes are assumed to flow evenly.
+        With ``source`` wire, the wire proxy has counted them on the worker's connections. The counters are sampled once
+        a second; between two samples bytes are assumed to flow evenly.
         """
         ends = np.array(spans, float).reshape(-1, 2)
         by_id: dict[int, Floats] = {}
         for broker in self.run.run["brokers"]:
-            samples = self.samples(f"client.{direction}_bytes/client_{rack}-k{broker['id']}/{worker}")
+            link = f"client_{rack}-k{broker['id']}" if source == "client" else f"k{broker['id']}"
+            samples = self.samples(f"{source}.{direction}_bytes/{link}/{worker}")
             times_us, counts = (samples[name].to_numpy() for name in ("t_us", "value"))
             flowed = np.diff(np.interp(ends, times_us, counts))[:, 0] if len(times_us) else np.zeros(len(ends))
             by_id[int(broker["id"])] = flowed

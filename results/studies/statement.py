@@ -11,7 +11,8 @@ contradicts, is *excluded*: if there is an effect, it is smaller than that.
 
 *Below* and *above* use the 95 % interval. *Within* uses the 90 % interval, which corresponds to two one-sided tests
 (TOST) at 0.05: it is the only rule that concludes "no difference". A *fact* is confirmed if no unit violates it; it is
-a count of units, so it has the exact bounds of a share (Clopper and Pearson 1934) and no interval of a mean. Where all
+a count of units, so it has the exact bounds of a share (Clopper and Pearson 1934) and no interval of a mean. *Violated*
+is its counterpart for an assay, in which a violation was planted: it is confirmed if the same count is not 0. Where all
 units have the same value, Student's interval has no width and says nothing of other units: the value is then shown with
 the exact bound of the share of units that differ, and a word comes from the signs of the units (six equal signs have a
 probability of 1 in 32).
@@ -98,7 +99,7 @@ class Rule:
     A rule ``below`` or ``above`` is contradicted beyond ``no_effect``, which is the bound itself if not registered.
     """
 
-    kind: Literal["below", "above", "within", "fact"]
+    kind: Literal["below", "above", "within", "fact", "violated"]
     bounds: tuple[float, ...] = ()
     no_effect: float | None = None
     ratio: bool = False
@@ -109,8 +110,8 @@ class Rule:
         return 1 - 2 * ALPHA if self.kind == "within" else 1 - ALPHA
 
     def __str__(self) -> str:
-        if self.kind == "fact":
-            return "no violation"
+        if self.kind in ("fact", "violated"):
+            return "no violation" if self.kind == "fact" else "a violation is seen"
         unit = " times" if self.ratio else ""
         return f"{self.kind} {' to '.join(f'{bound:g}' for bound in self.bounds)}{unit}" + (
             ", by TOST" if self.kind == "within" else ""
@@ -125,15 +126,14 @@ class Rule:
             text = measured.doubt
         elif ours.n < least:
             text = f"{ours.n} {unit} of {n} registered are too few: a word needs {least}"
-        elif self.kind == "fact":
+        elif self.kind in ("fact", "violated"):
             hits = measured.violations
             ours = replace(ours, low=None, high=None, hits=hits)
             if hits is None:
                 text = "the number of violations is unknown"
-            elif hits:
-                word, text = "contradicted", f"{hits} violations in {ours.n} {unit}{_of_units(hits, ours.n)}"
             else:
-                word, text = "confirmed", f"no violation in {ours.n} {unit}{_of_units(hits, ours.n)}"
+                word = "confirmed" if bool(hits) == (self.kind == "violated") else "contradicted"
+                text = f"{f'{hits} violations' if hits else 'no violation'} in {ours.n} {unit}{_of_units(hits, ours.n)}"
         elif ours.interval is None:
             text = "no confidence interval: a unit has no value, because records failed or nothing was measured"
         elif ours.confidence != self.confidence:
@@ -225,6 +225,7 @@ class Statement:
     a rule. ``power`` is the probability with which as many units of the variance seen in this run confirm the smallest
     effect of interest; None without a variance. ``clients`` names the clients of its runs with their settings, and
     ``statistic`` compares the statistic of a headline with the KIP's.
+    ``ours_alone`` is True if the claim, or one of the same kind, was confirmed for no client but the reference clients.
     """
 
     id: str
@@ -243,10 +244,13 @@ class Statement:
     smallest_effect: float | None = None
     clients: str = ""
     statistic: str = ""
+    ours_alone: bool = False
 
     @property
     def label(self) -> str:
-        return f"{self.role}, headline" if self.headline else self.role
+        """The role, ``headline``, and ``reference client`` unless it holds for a client that we did not write."""
+        more = ("headline",) * self.headline + ("reference client",) * self.ours_alone
+        return ", ".join((self.role, *more))
 
     @property
     def design(self) -> str:

@@ -54,7 +54,9 @@ class Claim:
     ``n`` is the fixed number of observations, in ``unit``. ``control`` and ``assay`` are ids of claims that must be
     confirmed. ``pilot`` is as for `sd_of_pilot`, ``predicted`` the figure of a simulation. A claim without a rule is a
     figure that is only shown. ``statistic`` says of a headline whether the KIP's text has the same statistic, and if
-    not, how both differ.
+    not, how both differ. ``since`` is the version of the trial in which the claim was registered as it is: runs of
+    older versions do not decide it. ``like`` is the id of the claim that this one repeats for other clients, brokers or
+    changes. ``arms`` are the arms that the claim is about, of all those in its runs if there are none.
     """
 
     id: str
@@ -74,6 +76,11 @@ class Claim:
     control: tuple[str, ...] = ()
     assay: tuple[str, ...] = ()
     statistic: str = ""
+    since: int = 1
+    like: str = ""
+    arms: tuple[str, ...] = ()
+    stored: bool = False
+    """True if its evidence is kept in the repository, as that of the headline is."""
     headline: bool = False
 
     @property
@@ -86,19 +93,26 @@ class Claim:
 
 
 class Registration(NamedTuple):
-    """Registered claims of a trial; evidence of another ``version`` is refused."""
+    """Registered claims of a trial; evidence of a newer version, or of one before ``oldest``, is refused."""
 
     version: int
     claims: tuple[Claim, ...]
+    oldest: int | None = None
 
 
 def register(name: str, measures: Mapping[str, Measure]) -> Registration:
     """Read the registration ``name.toml``; ``measures`` maps the id of each registered claim to its measurement.
 
-    A claim with ``as`` has the fields of the claim that it names, except for those of its own.
+    A claim with ``as`` has the fields of the claim that it names, except for those of its own. ``oldest`` of the
+    document is the version since which claims without ``since`` are registered as they are, by default ``version``.
     """
     document = tomllib.loads((resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8"))
     claims, source = document["claims"], document.get("pilot_source", "")
+
+    def entry_of(claim_id: str) -> dict[str, Any]:
+        entry: dict[str, Any] = claims.get(claim_id, {})
+        return (entry_of(entry["as"]) if "as" in entry else {}) | entry
+
     if claims.keys() != measures.keys():
         raise ValueError(f"{name}: registered and measured claims differ: {sorted(claims.keys() ^ measures.keys())}")
     return Registration(
@@ -106,20 +120,22 @@ def register(name: str, measures: Mapping[str, Measure]) -> Registration:
         tuple(
             _claim(
                 claim_id,
-                {"pilot_source": source} | claims.get(entry.pop("as", ""), {}) | entry,
+                {"pilot_source": source} | entry_of(claim_id),
                 measures[claim_id],
                 document["headline"],
             )
-            for claim_id, entry in claims.items()
+            for claim_id in claims
         ),
+        document.get("oldest", document["version"]),
     )
 
 
 def _claim(claim_id: str, entry: dict[str, Any], measure: Measure, headline: str) -> Claim:
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    fields["like"] = fields.pop("as", "")
     if rule := fields.pop("rule", None):
         (kind,) = rule.keys() - {"no_effect", "ratio"}
-        bounds = rule[kind] if isinstance(rule[kind], list) else () if kind == "fact" else [rule[kind]]
+        bounds = rule[kind] if isinstance(rule[kind], list) else () if kind in ("fact", "violated") else [rule[kind]]
         fields["rule"] = Rule(kind, tuple(map(float, bounds)), rule.get("no_effect"), rule.get("ratio", False))
     else:
         fields.setdefault("role", "figure")
@@ -157,14 +173,21 @@ def requirements(claim: Claim, claims: Sequence[Claim]) -> tuple[Claim, ...]:
     return (claim, *(other for other in claims if other.id in (*claim.control, *claim.assay)))
 
 
-def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Judge the claims; ``left_out`` maps each planned run of the trial that did not take place to the reason."""
+def state_claims(
+    claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str], versions: Mapping[str, int] | None = None
+) -> tuple[Statement, ...]:
+    """Judge the claims; ``left_out`` maps each planned run of the trial that did not take place to the reason.
+
+    ``versions`` has the version of the trial by which each run was made; without it, all runs are of the newest.
+    """
     judged: dict[str, Judged] = {}
     for claim in claims:
         missing = [name for name in claim.needs if name not in parts]
         if missing:
             reason = left_out.get(missing[0], f"the trial has no run of its part {missing[0]}")
             doubt: str | None = f"not run: {reason}"
+        elif older := [name for name in claim.needs if versions and versions[name] < claim.since]:
+            doubt = f"not run: {older[0]} ran before version {claim.since} of the trial registered the claim as it is"
         else:
             doubt = next((doubt for name in claim.needs if (doubt := parts[name].doubt())), None)
         measured = claim.measure(parts) if doubt is None else Measured(unknown(), doubt=doubt)
@@ -172,13 +195,23 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
             judged[claim.id] = Judged(measured.ours, "undecided", measured.doubt or measured.why)
         else:
             judged[claim.id] = claim.rule.decide(measured, claim.unit, claim.n, claim.smallest_effect)
-    statements = []
+    words = dict[str, Judged]()
     for claim in claims:
         result = judged[claim.id]
         for other in requirements(claim, claims)[1:]:
             if judged[other.id].word != "confirmed" and result.word != "undecided":
                 why = f"its {other.role} {other.id} is {judged[other.id].word} ({judged[other.id].why}); {result.why}"
                 result = Judged(result.ours, "undecided", why)
+        words[claim.id] = result
+    clients = {claim.id: _clients_of(claim, parts) for claim in claims}
+    of_others = {
+        claim.like or claim.id
+        for claim in claims
+        if words[claim.id].word == "confirmed" and clients[claim.id] - {"reference"}
+    }
+    statements = []
+    for claim in claims:
+        result = words[claim.id]
         statements.append(
             Statement(
                 claim.id,
@@ -197,22 +230,39 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
                 claim.smallest_effect,
                 "; ".join(dict.fromkeys(parts[name].client_settings for name in claim.needs if name in parts)),
                 claim.statistic,
+                ours_alone=claim.role in DECIDING
+                and clients[claim.id] == {"reference"}
+                and (claim.like or claim.id) not in of_others,
             )
         )
     return tuple(statements)
 
 
+def _clients_of(claim: Claim, parts: Parts) -> set[str]:
+    """Return the kinds of client (such as ``java``) that a claim is about."""
+    return {
+        client
+        for name in claim.needs
+        if name in parts
+        for arm, client in parts[name].clients_under_trial
+        if not claim.arms or arm in claim.arms
+    }
+
+
 def integrity(parts: Sequence[Part], rules: Collection[str], faults: Collection[str]) -> Measured:
-    """Count failed integrity checks; the units are the injections of ``faults`` that took effect."""
+    """Count the records that break integrity rules; the units are the injections of ``faults`` that took effect.
+
+    A loss counts even if the configuration permits it, because the claim is about records, not about permissions.
+    """
     by_part = [[c for c in part.run.verdict.checks if c.id.removeprefix("integrity/") in rules] for part in parts]
     checks = [check for of_part in by_part for check in of_part]
-    failed = [check for check in checks if check.status is Status.FAIL]
-    decided = bool(failed) or (all(by_part) and all(check.status is Status.PASS for check in checks))
-    why = failed[0].why if failed else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
+    broken = [check for check in checks if check.observed]
+    decided = bool(broken) or (all(by_part) and all(check.status is Status.PASS for check in checks))
+    why = broken[0].why if broken else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
     steps = [(part, step) for part in parts for step in part.run.timeline["steps"] if step.get("entry") in faults]
     n = sum(step["id"] not in part.run.unproven() for part, step in steps)
-    ours = Estimate(float(len(failed)), None, None, n, "checks failed")
-    return Measured(ours, why, len(failed) if decided else None)
+    count = int(sum(check.observed or 0 for check in broken))
+    return Measured(Estimate(float(count), None, None, n, "records"), why, count if decided else None)
 
 
 _KINDS: Mapping[str, tuple[Role, ...]] = {

@@ -14,7 +14,9 @@ a write that was not flushed within ``offsets.commit.timeout.ms`` (5 s), so a co
 was flushed.
 
 **Killed coordinators.** The run's integrity checks compare the commits that a killed coordinator acknowledged with the
-commits that its successor knows. In claims on kills, n is the number of kills that took effect and met traffic.
+commits that its successor knows. In claims on kills, n is the number of kills that took effect and met traffic. The
+same measures must show a violation where the offsets topic has one replica and the coordinator loses power, and where
+requests arrive after later ones (run ``broken``).
 """
 
 import math
@@ -35,6 +37,7 @@ BUSY, OPEN = ("busy-1", "busy-2", "busy-3"), "open"
 FLUSHED = ("flushed-1", "flushed-2", "flushed-3")  # each append waits for the disk, so batches must win
 PRODUCTION = ("production-1", "production-2", "production-3")
 USER, OLD, FULL, FAILOVER = "user", "old", "full", "failover"
+BROKEN, STALLED = "broken", "stalled"  # violations of what FAILOVER and FULL must show
 FAULT = "coordinator"
 PLAIN, TRANSACTIONAL, ACKNOWLEDGING = "commits/plain", "transactions/transactional", "shares/acknowledging"
 LATE_MS = 2_500
@@ -180,6 +183,9 @@ REGISTRATION = register(
         "idle-as-none": on_parts(IDLE, alike, PLAIN, ADAPTIVE, NONE),
         "killed-kept": on_part(FAILOVER, survived, "lost"),
         "killed-monotonic": on_part(FAILOVER, survived, "backward"),
+        "lost-commits": on_part(BROKEN, survived, "lost"),
+        "commits-back": on_part(BROKEN, survived, "backward"),
+        "stalled": on_part(STALLED, flushed),
         "busy-throughput": on_parts(BUSY, busy, "per_s"),
         "busy-p50": on_parts(BUSY, busy, "p50_ms"),
         "busy-p99": on_parts(BUSY, busy, "p99_ms"),

@@ -16,10 +16,16 @@ A fetch session is *lost* when its broker no longer knows the session. A lost se
 next event with this broker is the response to a full fetch, with or without a new session (the session cache may be
 full). A broker without new records may delay the response to a full fetch by ``fetch.max.wait.ms``. In claims on lost
 sessions, n is the number of losses, restarts or sessions, never of fetches.
+
+**Other people's clients.** What Kafka's Java consumer and librdkafka do is read from the wire (``Source``), not from
+what a client says of itself. librdkafka has no fetch sessions, so it is the client without the KIP.
+
+**Planted violations.** In run ``broken`` answers come too late, another client closes sessions that a restart has
+opened, the broker of a topic with one replica loses power, and consumers are killed, whose sessions stay behind.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -29,6 +35,10 @@ from aftershock.results.studies.statement import Estimate, Measured, Plot, unkno
 from aftershock.results.studies.trials.claim import Parts, integrity, on_part, on_parts, register
 
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
+CLIENTS, JAVA_SESSIONS, JAVA_EVICTED, BROKEN = "clients", "sessions-java", "evicted-java", "broken"
+REPEATED, TWICE, INVALID_EPOCH = "repeated", "twice", "invalid_fetch_session_epoch"
+Source: TypeAlias = Literal["client", "wire"]
+"""Who counts: a reference consumer itself, or the wire proxy, which sees any client."""
 CPU_SIZES = (1000, 250, 50)
 """Numbers of idle partitions; the run ``cpu-1000`` and its siblings measure what a fetch of them costs a broker."""
 FOLLOWERS = tuple((f"followers-session-{pair}", f"followers-full-{pair}") for pair in range(1, 7))
@@ -39,11 +49,14 @@ FULL, INCREMENTAL = "full", "incremental"
 SIZES = (50, 200, 500, 1000)
 ANSWERED_MS = 1000.0
 """Limit for the response to a full fetch: ``fetch.max.wait.ms`` (500 by default), and as much for two busy cores."""
+DISRUPTED_US = 2_000_000
+"""A consumer notices at its next fetch, at the latest after ``fetch.max.wait.ms``."""
 _ARMS = {FULL: "full", INCREMENTAL: "session"}
+JAVA, LIBRDKAFKA = "java", "librdkafka"
 
 
-def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
-    samples = part.samples(f"client.{counter}/{client.replace('/', '-')}-consume")
+def growth(part: Part, counter: str, client: str, spans: Sequence[Slice], source: Source = "client") -> list[float]:
+    samples = part.samples(f"{source}.{counter}/{client.replace('/', '-')}-consume")
     # Element 0 is the counter before its first sample.
     times, values = samples["t_us"].to_numpy(), np.concatenate([[0.0], samples["value"].to_numpy()])
     starts, ends = (values[np.searchsorted(times, at_us, side="right")] for at_us in np.array(spans).reshape(-1, 2).T)
@@ -51,11 +64,13 @@ def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> lis
     return grown
 
 
-def bytes_per_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
+def bytes_per_fetch(
+    part: Part, client: str, kind: str, spans: Sequence[Slice], source: Source = "client"
+) -> list[float]:
     """Return the bytes per fetch of ``kind`` full or incremental in each slice of time, NaN without such fetches."""
-    fetches = growth(part, f"fetches_{kind}", client, spans)
+    fetches = growth(part, f"fetches_{kind}", client, spans, source)
     sent, received, records = (
-        growth(part, f"fetch_{name}_bytes_{kind}", client, spans) for name in ("request", "response", "record")
+        growth(part, f"fetch_{name}_bytes_{kind}", client, spans, source) for name in ("request", "response", "record")
     )
     return [
         (request + response - payload) / count if count > 0 else np.nan
@@ -151,20 +166,21 @@ def followers(parts: Sequence[Part], name: str, per_unit: float, unit: str) -> M
 Event = Mapping[str, Any]
 
 
-def regained(part: Part, fault: str) -> Measured:
+def regained(part: Part, fault: str, source: Source = "client", error: str = "") -> Measured:
     """Judge the longest time from the loss of a fetch session to the response of the next full fetch.
 
-    Only fetch sessions lost after the start of the first fault are included. A lost session counts as not regained
-    unless the client's next event with the same broker is the response to a full fetch.
+    Only fetch sessions lost after the start of the first fault are included, with ``error`` only those with this error.
+    A lost session counts as not regained unless the client's next event with the same broker is the response to a full
+    fetch.
     """
     since_us = min((window["start_us"] for window in part.proven(fault)), default=float("inf"))
-    events, waits = _session_events(part), list[float | None]()
+    events, waits = _session_events(part, source), list[float | None]()
     for index, event in enumerate(events):
-        if event["event"] == "session_lost" and event["t_us"] >= since_us:
+        if event["event"] == "lost" and event["t_us"] >= since_us and error in ("", event.get("error")):
             session = event["worker"], event["node_id"]
             later = (after for after in events[index + 1 :] if (after["worker"], after["node_id"]) == session)
             reply = next(later, None)
-            answered = reply is not None and reply["event"] in ("session_established", "session_refused")
+            answered = reply is not None and reply["event"] in ("established", "refused")
             waits.append((reply["t_us"] - event["t_us"]) / 1000 if reply and answered else None)
     answered_ms = [wait_ms for wait_ms in waits if wait_ms is not None]
     worst = max(answered_ms, default=None)
@@ -173,15 +189,15 @@ def regained(part: Part, fault: str) -> Measured:
     return Measured(Estimate(worst, None, None, len(waits), "ms at most"), why, late)
 
 
-def reopened(part: Part, fault: str) -> Measured:
+def reopened(part: Part, fault: str, source: Source = "client") -> Measured:
     """Judge that each broker restart cost one full fetch, and that no fetch session was lost."""
     windows = part.proven(fault)
     starts_us = [window["start_us"] for name in (STRANGER, fault) for window in part.phases(name)]
-    events, wrong = _session_events(part), list[int]()
+    events, wrong = _session_events(part, source), list[int]()
     for window in windows:
         until_us = min((start_us for start_us in starts_us if start_us > window["start_us"]), default=float("inf"))
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
-        granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
+        granted, lost = (after.count(name) for name in ("established", "lost"))
         wrong.append(abs(granted - 1) + lost)
     ours = Estimate(max(wrong, default=0), None, None, len(windows), "surplus and lost sessions at the worst restart")
     why = f"{len(windows)} restarts; a restart should open one session and lose none"
@@ -199,16 +215,27 @@ def sessions_left(part: Part) -> Measured:
     return Measured(Estimate(remaining, None, None, reported, "sessions"), why, remaining)
 
 
-def _session_events(part: Part) -> list[Event]:
+def disrupted(part: Part, fault: str, source: Source = "client") -> Measured:
+    """Count the injections of ``fault`` after which a consumer found that its fetch session is gone."""
+    lost_us = [event["t_us"] for event in _session_events(part, source) if event["event"] == "lost"]
+    windows = part.proven(fault)
+    hits = sum(any(row["start_us"] <= at_us <= row["end_us"] + DISRUPTED_US for at_us in lost_us) for row in windows)
+    why = "a client needs no more than the number of a session, 31 bits that any response to its owner has, to close it"
+    return Measured(Estimate(hits, None, None, len(windows), "sessions lost"), why, hits)
+
+
+def _session_events(part: Part, source: Source) -> list[Event]:
+    """Return what happened to fetch sessions in order of time; ``event`` is the name without what it is about."""
+    prefix = "wire_session_" if source == "wire" else "session_"
     names = ("established", "refused", "lost", "reset", "closed")
-    events = [event for name in names for event in part.events(f"session_{name}")]
+    events = [{**event, "event": name} for name in names for event in part.events(f"{prefix}{name}")]
     return sorted(events, key=lambda event: int(event["t_us"]))
 
 
-def costs(part: Part, kind: str) -> dict[int, list[float]]:
+def costs(part: Part, kind: str, arm: str = "", source: Source = "client") -> dict[int, list[float]]:
     """Map the number of partitions in a fetch session to the bytes per fetch in each slice of time."""
     spans = steady_slices(part)
-    return {size: bytes_per_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
+    return {size: bytes_per_fetch(part, f"p{size}/{arm or _ARMS[kind]}", kind, spans, source) for size in SIZES}
 
 
 def slope(costs_by_size: Mapping[int, list[float]], confidence: float, unit: str = "B") -> Estimate:
@@ -224,6 +251,24 @@ def full_slope(part: Part) -> Measured:
 
 def incremental_slope(part: Part) -> Measured:
     return Measured(slope(costs(part, INCREMENTAL), 0.95))
+
+
+def wire_slope(part: Part, arm: str, kind: str) -> Measured:
+    """Measure the slope of the bytes per fetch of a client, as the wire proxy counted them."""
+    spans = steady_slices(part)
+    counts = {
+        name: sum(sum(growth(part, f"fetches_{name}", f"p{size}/{arm}", spans, "wire")) for size in SIZES)
+        for name in (FULL, INCREMENTAL, "sessionless")
+    }
+    why = ", ".join(f"{count:.0f} {name} fetches" for name, count in counts.items())
+    return Measured(slope(costs(part, kind, arm, "wire"), 0.95), f"on the wire: {why}")
+
+
+def alike(part: Part) -> Measured:
+    """Compare the bytes of an incremental fetch, as the wire proxy counts them and as the consumer does."""
+    size = SIZES[-1]
+    wire, own = (costs(part, INCREMENTAL, "reference", source)[size] for source in ("wire", "client"))
+    return Measured(_ratio(wire, own, 0.9), f"mean {np.mean(wire):,.0f} B on the wire")
 
 
 def share(part: Part) -> Measured:
@@ -266,13 +311,32 @@ REGISTRATION = register(
         "incremental-slope": on_part(BYTES, incremental_slope),
         "incremental-slope-production": on_part(PRODUCTION, incremental_slope),
         "share": on_part(BYTES, share),
+        "incremental-slope-java": on_part(CLIENTS, wire_slope, JAVA, INCREMENTAL),
+        "full-slope-librdkafka": on_part(CLIENTS, wire_slope, LIBRDKAFKA, FULL),
+        "wire": on_part(CLIENTS, alike),
         "closed-by-stranger": on_part(SESSIONS, regained, STRANGER),
+        "closed-by-stranger-java": on_part(JAVA_SESSIONS, regained, STRANGER, "wire"),
+        "cannot-disrupt": on_part(JAVA_SESSIONS, disrupted, STRANGER, "wire"),
         "restarted": on_part(SESSIONS, reopened, RESTART),
+        "restarted-java": on_part(JAVA_SESSIONS, reopened, RESTART, "wire"),
+        "repeated": on_part(REPEATED, regained, TWICE, "wire", INVALID_EPOCH),
+        "nothing-lost-repeated": on_parts((REPEATED,), integrity, _NOTHING_LOST, (TWICE,)),
         "evicted": on_part(EVICTED, regained, BACK),
+        "evicted-java": on_part(JAVA_EVICTED, regained, BACK, "wire"),
         "nothing-lost-sessions": on_parts((SESSIONS,), integrity, _NOTHING_LOST, (RESTART,)),
         "nothing-lost-evicted": on_parts((EVICTED,), integrity, _NOTHING_LOST, (BACK,)),
+        "nothing-lost-sessions-java": on_parts((JAVA_SESSIONS,), integrity, _NOTHING_LOST, (RESTART,)),
+        "nothing-lost-evicted-java": on_parts((JAVA_EVICTED,), integrity, _NOTHING_LOST, (BACK,)),
         "left-sessions": on_part(SESSIONS, sessions_left),
         "left-evicted": on_part(EVICTED, sessions_left),
+        "left-sessions-java": on_part(JAVA_SESSIONS, sessions_left),
+        "left-evicted-java": on_part(JAVA_EVICTED, sessions_left),
+        "late-answers": on_part(BROKEN, regained, STRANGER),
+        "late-answers-wire": on_part(BROKEN, regained, STRANGER, "wire"),
+        "surplus-sessions": on_part(BROKEN, reopened, RESTART),
+        "surplus-sessions-wire": on_part(BROKEN, reopened, RESTART, "wire"),
+        "lost-records": on_parts((BROKEN,), integrity, _NOTHING_LOST, (RESTART,)),
+        "left-by-dead": on_part(BROKEN, sessions_left),
         "no-gain": on_part(CONTROL, no_gain),
         "bytes-full": on_part(BYTES, largest, FULL),
         "bytes-incremental": on_part(BYTES, largest, INCREMENTAL),

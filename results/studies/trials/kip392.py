@@ -15,7 +15,7 @@ a lease. A client that leaves a lagging replica at once is therefore as visible 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
@@ -35,6 +35,10 @@ LEASE_S, TOLERANCE_S = 10.0, 1.0
 GAP_MORE_S = 2.0
 CHANGES_MAX, WITHIN_US = 2, 10_000_000
 _FAULTS = ("lag", "preferred", "leader")
+CLIENTS, SHORT_LEASE, BROKEN = "clients", "short-lease", "broken"
+JAVA, LIBRDKAFKA = "java", "librdkafka"
+Source: TypeAlias = Literal["client", "wire"]
+"""Who tells the broker of a record: the reference consumer itself, or the wire proxy, which sees any client."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,24 @@ class Received:
         return float(np.diff([span.start_us, *times_us, span.end_us]).max()) / 1e6 if len(times_us) else None
 
 
-def received(part: Part, client: str) -> Received:
+def received(part: Part, client: str, source: Source = "client") -> Received:
     """Return the records delivered to a consumer, named ``workload/arm``."""
     columns = ("partition", "broker_id", "intended_us", "done_us")
     rows = part.outcomes("consume", columns, client).sort_by("done_us")
-    return Received(*(pc.fill_null(rows[name], -1).to_numpy().astype(np.int64) for name in columns))
+    found = Received(*(pc.fill_null(rows[name], -1).to_numpy().astype(np.int64) for name in columns))
+    if source == "client":
+        return found
+    brokers = np.full_like(found.broker_id, -1)
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for event in part.events("wire_served"):
+        if event["worker"] == f"{client.replace('/', '-')}-consume":
+            by_partition.setdefault(event["partition"], []).append((event["t_us"], event["node_id"]))
+    for partition, served in by_partition.items():
+        times_us, nodes = np.array(sorted(served)).T
+        own = found.partition == partition
+        places = np.searchsorted(times_us, found.done_us[own], side="right") - 1
+        brokers[own] = np.where(places >= 0, nodes[places], -1)
+    return Received(found.partition, brokers, found.intended_us, found.done_us)
 
 
 def spans(part: Part) -> tuple[Slice, ...]:
@@ -78,13 +95,13 @@ def spans(part: Part) -> tuple[Slice, ...]:
     return slices(replicas["end_us"], max(row["end_us"] for row in part.windows()))[1:]
 
 
-def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice]) -> dict[int, Floats]:
-    return part.bytes_by_broker("received", RACK, f"reads-{arm}-consume", within)
+def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice], source: Source = "client") -> dict[int, Floats]:
+    return part.bytes_by_broker("received", RACK, f"reads-{arm}-consume", within, source)
 
 
-def _shares(part: Part, arm: str, rack: str) -> tuple[Floats, str]:
+def _shares(part: Part, arm: str, rack: str, source: Source = "client") -> tuple[Floats, str]:
     """Return the percentage of a consumer's bytes that came from a rack, by slice, and the bytes by broker as text."""
-    by_broker = bytes_by_broker(part, arm, spans(part))
+    by_broker = bytes_by_broker(part, arm, spans(part), source)
     in_rack = [int(broker["id"]) for broker in part.run.run["brokers"] if broker["rack"] == rack]
     from_rack: Floats = np.sum([by_broker[broker] for broker in in_rack], axis=0)
     total: Floats = np.sum(list(by_broker.values()), axis=0)
@@ -92,9 +109,9 @@ def _shares(part: Part, arm: str, rack: str) -> tuple[Floats, str]:
     return 100 * from_rack[total > 0] / total[total > 0], text
 
 
-def crossing(part: Part, arm: str) -> Measured:
+def crossing(part: Part, arm: str, source: Source = "client") -> Measured:
     """Measure the percentage of a consumer's bytes that came from other racks."""
-    shares, text = _shares(part, arm, RACK)
+    shares, text = _shares(part, arm, RACK, source)
     return Measured(mean(list(100 - shares), "%"), text)
 
 
@@ -117,13 +134,13 @@ def staleness(part: Part) -> Measured:
     )
 
 
-def lease(part: Part) -> Measured:
+def lease(part: Part, arm: str = "closest", source: Source = "client") -> Measured:
     """Judge how long a consumer kept each partition's lagging replica after the leader had named it, by lag.
 
     A violation is a lag in which the consumer read a partition from another broker more than TOLERANCE_S before or
     after the end of the lease, or never although the lag lasted longer than the lease.
     """
-    records, granted = received(part, "reads/closest"), _events(part, "replica_switched")
+    records, granted = received(part, f"reads/{arm}", source), _grants(part, arm, source)
     worst_s, texts = list[float](), list[str]()
     for lag in part.proven("lag"):
         errors_s: dict[int, float] = {}
@@ -131,8 +148,9 @@ def lease(part: Part) -> Measured:
             own = records.where(records.partition == partition)
             elsewhere_us = own.done_us[(own.done_us >= lag["start_us"]) & (own.broker_id != NEAR)]
             left_us = min([lag["end_us"], *elsewhere_us[:1].tolist()])
-            named_us = [e["t_us"] for e in granted if (e["partition"], e["node_id"]) == (partition, NEAR)]
-            grants_us = [at_us for at_us in named_us if at_us <= left_us]
+            grants_us = [
+                at_us for at_us, place, node in granted if (place, node) == (partition, NEAR) and at_us <= left_us
+            ]
             if not grants_us or not own.is_near(lag["start_us"]):
                 continue
             error_s = (left_us - max(grants_us)) / 1e6 - LEASE_S
@@ -160,10 +178,10 @@ def lag_latency(part: Part) -> Measured:
     return Measured(ours, f"{theirs.value or 0:.2f} s for the consumer that reads from the leader, by lag")
 
 
-def survived(part: Part, fault: str) -> Measured:
-    """Judge the longest time without a record in arm ``closest`` minus the longest such time in arm ``leader``."""
-    closest, leader = received(part, "reads/closest"), received(part, "reads/leader")
-    failed_back = _events(part, "replica_failed_back")
+def survived(part: Part, fault: str, near: str = "closest", far: str = "leader", source: Source = "client") -> Measured:
+    """Judge the longest time without a record in arm ``near`` minus the longest such time in arm ``far``."""
+    closest, leader = (received(part, f"reads/{arm}", source) for arm in (near, far))
+    failed_back = _events(part, "replica_failed_back", near)
     gaps_s, back = list[tuple[float, float]](), 0
     for death in part.proven(fault):
         span = Slice(death["start_us"], death["end_us"])
@@ -173,19 +191,20 @@ def survived(part: Part, fault: str) -> Measured:
         back += sum(span.start_us <= event["t_us"] < span.end_us for event in failed_back)
     more_s = [ours_s - theirs_s for ours_s, theirs_s in gaps_s]
     texts = ", ".join(f"{ours_s:.2f} and {theirs_s:.2f}" for ours_s, theirs_s in gaps_s) or "none"
-    why = f"longest seconds without a record by death (arms closest and leader): {texts}; {back} returns to the leader"
+    why = f"longest seconds without a record by death (arms {near} and {far}): {texts}"
+    why += f"; {back} returns to the leader" if source == "client" else ""
     violations = sum(seconds >= GAP_MORE_S for seconds in more_s)
     return Measured(Estimate(max(more_s, default=None), None, None, len(more_s), "s at worst"), why, violations)
 
 
-def oscillation(parts: Sequence[Part]) -> Measured:
+def oscillation(parts: Sequence[Part], arm: str = "closest", source: Source = "client") -> Measured:
     """Judge the highest number of times that a consumer changed the broker of one partition within ten seconds.
 
     A lag or a death lasts until the next fault, or until the end of the load.
     """
     most, total = list[int](), 0
     for part in parts:
-        records = received(part, "reads/closest")
+        records = received(part, f"reads/{arm}", source)
         changes = []
         for number in np.unique(records.partition):
             own = records.where(records.partition == number)
@@ -222,8 +241,18 @@ def _most_within(times_us: NDArray[np.int64]) -> int:
     return int((np.searchsorted(times_us, times_us + WITHIN_US) - np.arange(len(times_us))).max(initial=0))
 
 
-def _events(part: Part, event: str) -> list[dict[str, Any]]:
-    return [line for line in part.events(event) if line.get("arm") == "closest"]
+def _events(part: Part, event: str, arm: str = "closest") -> list[dict[str, Any]]:
+    return [line for line in part.events(event) if line.get("arm") == arm]
+
+
+def _grants(part: Part, arm: str, source: Source) -> list[tuple[int, int, int]]:
+    """Return when leaders named which replica of which partition to a consumer."""
+    if source == "client":
+        granted = _events(part, "replica_switched", arm)
+        return [(event["t_us"], event["partition"], event["node_id"]) for event in granted]
+    worker = f"reads-{arm}-consume"
+    named = [event for event in part.events("wire_replica_named") if event["worker"] == worker]
+    return [(event["t_us"], event["partition"], event["replica"]) for event in named]
 
 
 def not_shipped(_: Sequence[Part], why: str) -> Measured:
@@ -244,11 +273,36 @@ REGISTRATION = register(
         "rackless": on_part("near", crossing, "rackless", faults=_SET_UP),
         "selector-off": on_part("selector-off", crossing, "closest", faults=_SET_UP),
         "own-selector": on_part("selector-own", selected, faults=_SET_UP),
+        "cross-rack-java": on_part(CLIENTS, crossing, JAVA, "wire", faults=_SET_UP),
+        "cross-rack-librdkafka": on_part(CLIENTS, crossing, LIBRDKAFKA, "wire", faults=_SET_UP),
+        "rackless-java": on_part(CLIENTS, crossing, f"{JAVA}-rackless", "wire", faults=_SET_UP),
+        "rackless-librdkafka": on_part(CLIENTS, crossing, f"{LIBRDKAFKA}-rackless", "wire", faults=_SET_UP),
         "staleness": on_part("near", staleness, faults=_SET_UP),
         "staleness-slow": on_part("trickle", staleness, faults=_SET_UP),
         "kept": on_part("lease", lease, faults=_SET_UP),
         "preferred-dies": on_part("deaths", survived, "preferred", faults=_SET_UP),
         "leader-dies": on_part("deaths", survived, "leader", faults=_SET_UP),
+        "kept-java": on_part("lease", lease, JAVA, "wire", faults=_SET_UP),
+        "kept-librdkafka": on_part("lease", lease, LIBRDKAFKA, "wire", faults=_SET_UP),
+        **{
+            f"{fault}-dies-{client}": on_part(
+                "deaths", survived, fault, client, f"{client}-rackless", "wire", faults=_SET_UP
+            )
+            for fault in ("preferred", "leader")
+            for client in (JAVA, LIBRDKAFKA)
+        },
+        "no-oscillation-java": on_parts(_FAILING, oscillation, JAVA, "wire", faults=_SET_UP),
+        "no-oscillation-librdkafka": on_parts(_FAILING, oscillation, LIBRDKAFKA, "wire", faults=_SET_UP),
+        "left-early": on_part(SHORT_LEASE, lease, faults=_SET_UP),
+        "left-early-wire": on_part(SHORT_LEASE, lease, JAVA, "wire", faults=_SET_UP),
+        "oscillating": on_parts((SHORT_LEASE,), oscillation, faults=_SET_UP),
+        "oscillating-wire": on_parts((SHORT_LEASE,), oscillation, JAVA, "wire", faults=_SET_UP),
+        **{f"still-{fault}": on_part(BROKEN, survived, fault, faults=_SET_UP) for fault in ("preferred", "leader")},
+        **{
+            f"still-{fault}-wire": on_part(BROKEN, survived, fault, JAVA, f"{JAVA}-rackless", "wire", faults=_SET_UP)
+            for fault in ("preferred", "leader")
+        },
+        "lost-records": on_parts((BROKEN,), integrity, ["lost"], _FAULTS, faults=_SET_UP),
         "nothing-lost": on_parts(_FAILING, integrity, ["lost"], _FAULTS, faults=_SET_UP),
         "no-oscillation": on_parts(_FAILING, oscillation, faults=_SET_UP),
         "grants": on_part("lease", grants, faults=_SET_UP),

@@ -45,6 +45,7 @@ from aftershock.results.studies.trials.kip848_changes import (
 
 JAVA, LIBRDKAFKA, REFERENCE, PRODUCTION = "java", "librdkafka", "reference", "production"
 ROLL, COORDINATOR = "roll", "coordinator"
+ROLL_LIBRDKAFKA, COORDINATOR_LIBRDKAFKA = "roll-librdkafka", "coordinator-librdkafka"
 TOST = 0.9
 
 
@@ -173,7 +174,12 @@ REGISTRATION = register(
         "reference": on_part(REFERENCE, more_s, CONSUMER),
         "roll": on_part(ROLL, more_s, CONSUMER),
         "coordinator": on_part(COORDINATOR, more_s, CONSUMER),
+        "given-up-librdkafka": on_part(LIBRDKAFKA, kept_assigned, CONSUMER),
+        "kept-leaves-librdkafka": on_part(LIBRDKAFKA, relative, LEAVES),
+        "roll-librdkafka": on_part(ROLL_LIBRDKAFKA, more_s, CONSUMER),
+        "coordinator-librdkafka": on_part(COORDINATOR_LIBRDKAFKA, more_s, CONSUMER),
         "steady": on_part(JAVA, steady),
+        "steady-librdkafka": on_part(LIBRDKAFKA, steady),
         **{
             name: on_part(part, partial(more_s, while_busy=True), EAGER, 0.95)
             for name, part in (
@@ -181,9 +187,11 @@ REGISTRATION = register(
                 ("eager-librdkafka", LIBRDKAFKA),
                 ("eager-reference", REFERENCE),
                 ("eager-roll", ROLL),
+                ("eager-roll-librdkafka", ROLL_LIBRDKAFKA),
             )
         },
         "eager-given-up": on_part(JAVA, kept_assigned, EAGER),
+        "eager-given-up-librdkafka": on_part(LIBRDKAFKA, kept_assigned, EAGER),
         "cooperative": on_part(JAVA, more_s, COOPERATIVE, 0.95),
         "owned-eager": on_part(JAVA, owned, EAGER),
         "owned-cooperative": on_part(JAVA, owned, COOPERATIVE),

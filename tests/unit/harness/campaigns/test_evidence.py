@@ -281,7 +281,8 @@ def test_earlier_launches_of_the_headline_are_kept(tmp_path: Path) -> None:
     assert (2, 2, found[0].ours.value) == (len(found), over.n, over.value)
     changed = replace(record, runs={name: replace(run, digest="another plan") for name, run in record.runs.items()})
     assert () == output.earlier_launches(trial, changed, target)
-    assert () == output.earlier_launches(trial, replace(record, version=99), target)
+    store.write(target, replace(record_of(trial, target), version=3))  # before the oldest that counts
+    assert () == output.earlier_launches(trial, record, target)
 
 
 def test_a_further_launch_is_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

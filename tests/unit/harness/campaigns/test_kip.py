@@ -165,6 +165,21 @@ def test_evidence_of_another_version_is_refused(go: Go, home: Path) -> None:
     assert [] == then.planned
 
 
+def test_runs_of_an_older_version_decide_what_has_not_changed_since(go: Go, home: Path) -> None:
+    """A claim that is newer than its run is undecided until its part has run again, which decides both."""
+    go(Fake())
+    claims = (TRIAL.claims[0], replace(TRIAL.claims[1], since=4))
+    revised = replace(TRIAL, registration=Registration(4, claims, 3))
+    told = read_result(revised, home)
+    assert ["confirmed", "undecided"] == [entry.word for entry in told.statements]
+    assert "not run: b ran before version 4 of the trial" in told.statements[1].why
+    then = Fake()
+    go(then, trial=revised)
+    assert ["b"] == [planned.name for planned in then.planned]
+    assert ["confirmed", "confirmed"] == [entry.word for entry in read_result(revised, home).statements]
+    assert {"a": 3, "b": 4} == {name: run.version for name, run in record_of(revised, home).runs.items()}
+
+
 def test_a_sabotaged_trial_has_runs_of_its_own(tmp_path: Path) -> None:
     """Every part runs with the KIP off, apart from the honest runs, and without the effect nothing is confirmed."""
     sabotaged = TRIAL.sabotage()

@@ -66,18 +66,22 @@ def test_the_recount_sees_a_loss() -> None:
 
 
 def test_a_claim_without_a_run_keeps_its_published_row() -> None:
-    """It is marked once, with the version that it was measured with, if the registration has changed since."""
+    """It is marked once, with the version that it was measured with, if the claim has changed since."""
     result = stored(966)
     rows = {row.id: row for row in kip_pages.rows_of(result, "")}
     assert "confirmed" == rows["kept"].word
     other = rows["kept"]._replace(measured="1 of 6 | cuts", result="contradicted")
     block = f"{other.line}\n\nMeasured with version 1 of the registration"
     for version, results in ((1, "contradicted"), (2, "contradicted (version 1)"), (3, "contradicted (version 1)")):
-        kept = kip_pages.rows_of(replace(result, version=version, measured=()), block)
+        later = replace(result, version=version, measured=(), since={"kept": version})
+        kept = kip_pages.rows_of(later, block)
         row = next(row for row in kept if row.id == "kept")
         assert (results, "contradicted", "1 of 6 | cuts") == (row.result, row.word, row.measured)
         block = f"{row.line}\n\nMeasured with version {version} of the registration"
     assert "claim, headline" == row.label
+    block = f"{other.line}\n\nMeasured with version 1 of the registration"
+    unchanged = {row.id: row for row in kip_pages.rows_of(replace(later, since={"kept": 1}), block)}
+    assert "contradicted" == unchanged["kept"].result
 
 
 def test_the_least_favourable_claim_is_the_outcome_of_a_promise() -> None:

@@ -59,7 +59,8 @@ def test_every_deciding_part_can_be_sabotaged() -> None:
     """Only parts of controls, of figures, and of clients without the KIP run as they are."""
     left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
     controls = {*((227, full) for _, full in FOLLOWERS), (392, "selector-off"), (966, "no-elr"), (966, "killed")}
-    assert left <= controls | {(1224, name) for name in ("user", "old", "open")}
+    planted = {(227, "broken"), (392, "short-lease"), (392, "broken"), (1224, "broken"), (1224, "stalled")}
+    assert left <= controls | planted | {(1224, name) for name in ("user", "old", "open")}
 
 
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
@@ -154,7 +155,10 @@ def sessions_on(part: Planned) -> set[bool | None]:
 
 @pytest.mark.parametrize("part", KIP_227.parts, ids=lambda part: part.name)
 def test_parts_switch_fetch_sessions(part: Planned) -> None:
-    """Side-by-side parts have arms with and without sessions; followers open none."""
+    """Side-by-side parts have arms with and without sessions; followers open none, other clients have no switch."""
     followers: dict[str, set[bool | None]] = {name: set() for pair in FOLLOWERS for name in pair}
-    alone = {"sessions": {True}, "evicted": {None}, **followers}
+    others: dict[str, set[bool | None]] = {
+        name: {None} for name in ("clients", "sessions-java", "evicted-java", "repeated")
+    }
+    alone = {"sessions": {True}, "broken": {True}, "evicted": {None}, **followers, **others}
     assert alone.get(part.name, {True, False}) == sessions_on(part)

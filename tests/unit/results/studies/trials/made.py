@@ -35,6 +35,7 @@ Values = Mapping[str, Sequence[float | None]]
 def part(
     name: str,
     values_ms: Values,
+    client: str = "",
     *,
     metric: str = "produce.latency",
     window: str = "fault",
@@ -42,12 +43,13 @@ def part(
     status: str = "complete",
 ) -> Part:
     """Return a part whose clients have these worst latencies, block by block; its faults are ``move-1``,
-    ``move-2`` ...
+    ``move-2`` ... Its only consumer is a ``client``, if there is one.
     """
     blocks = len(next(iter(values_ms.values())))
     cuts = [_cut(metric, window, client, some) for client, some in values_ms.items()]
     steps = [{"id": f"move-{number}", "entry": "move", "block": number} for number in range(1, blocks + 1)]
-    timeline: dict[str, Any] = {"cluster": {}, "workloads": [], "steps": steps}
+    reader = {"name": "r", "consume": {"topic": "t"}, "arms": {"own": {"client": client, "settings": {}}}}
+    timeline: dict[str, Any] = {"cluster": {}, "workloads": [reader] if client else [], "steps": steps}
     analysis: dict[str, Any] = {"distributions": [], "gaps": [], "recoveries": [], "cuts": cuts}
     run = {"run_id": f"run-{name}", "status": status, "why": None}
     return Part(name, JudgedRun(Path(name), run, timeline, analysis, verdict(name, checks)))

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from aftershock.results.model.check import Check, Status
-from aftershock.results.studies.statement import UNITS_MIN, Measured, Role, Rule, Statement, Word, unknown
+from aftershock.results.studies.statement import UNITS_MIN, Estimate, Measured, Role, Rule, Statement, Word, unknown
 from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224
 from aftershock.results.studies.trials.claim import (
     Claim,
@@ -21,17 +22,18 @@ from aftershock.results.studies.trials.claim import (
     verdict,
 )
 from aftershock.tests.unit.results.studies.trials import on_disk
-from aftershock.tests.unit.results.studies.trials.made import doubted, part
+from aftershock.tests.unit.results.studies.trials.made import Values, doubted, part
 
 HALF = {"w/new": [50.0, 60, 45, 55, 50, 52], "w/old": [100.0, 120, 90, 110, 100, 104]}
+ALIKE = {"w/new": [99.0, 121, 90, 111, 99, 104], "w/old": HALF["w/old"]}
 WORST = "produce.latency max in fault"
 
 
 RULE = Rule("below", (0.6,), 1.0, ratio=True)
 
 
-def measured(parts: Parts) -> Measured:
-    return Measured(parts["moves"].ratio("w/new", "w/old", WORST))
+def measured(parts: Parts, name: str = "moves") -> Measured:
+    return Measured(parts[name].ratio("w/new", "w/old", WORST))
 
 
 def claim(role: Role = "claim", **more: Any) -> Claim:
@@ -96,7 +98,7 @@ def _never(parts: Parts) -> Measured:
     [
         ([Status.PASS, Status.PASS], 0),
         ([Status.PASS, Status.INCONCLUSIVE], None),
-        ([Status.INCONCLUSIVE, Status.FAIL], 1),
+        ([Status.INCONCLUSIVE, Status.FAIL], 4),
         ([], None),
     ],
 )
@@ -105,12 +107,30 @@ def test_integrity_claims_use_the_checks_of_the_run(
 ) -> None:
     """An INCONCLUSIVE check or no check decides nothing; checks of other rules and other faults are ignored."""
     checks = [
-        Check("integrity/lost", "integrity", "arm=w consume", status, 10, 1, "", "as it was") for status in statuses
+        Check(
+            "integrity/lost",
+            "integrity",
+            "arm=w consume",
+            status,
+            10,
+            1,
+            "",
+            "as it was",
+            4.0 * (status == Status.FAIL),
+        )
+        for status in statuses
     ]
     other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
     part_of_kills = on_disk.part(tmp_path, faults={"kill": [1, 2, 3], "elect": [4]}, checks=[*checks, other])
     result = integrity([part_of_kills], ["lost", "duplicate"], ["kill"])
     assert (violations, 3) == (result.violations, result.ours.n)
+
+
+def test_a_permitted_loss_is_a_violation(tmp_path: Path) -> None:
+    """A claim that nothing is lost is about records, so what the configuration permits counts as well."""
+    check = Check("integrity/lost", "integrity", "arm=w produce", Status.PASS, 10, 1, "", "explained by acks=1", 3.0)
+    part_of_kills = on_disk.part(tmp_path, faults={"kill": [1]}, checks=[check])
+    assert 3 == integrity([part_of_kills], ["lost"], ["kill"]).violations
 
 
 # ---- control, assay, registration
@@ -154,8 +174,61 @@ def test_every_registration_is_complete(registration: Registration) -> None:
         if entry.rule.kind == "within" and entry.role != "assay":
             assert entry.assay or registration is kip794.REGISTRATION, f"{entry.id}: equivalence without an assay"
         assert entry.n >= UNITS_MIN, entry.id
-        assert (entry.power or 0) >= 0.8, f"{entry.id}: {entry.power}"
+        assert entry.power is None if entry.rule.kind == "violated" else (entry.power or 0) >= 0.8, entry.id
         assert entry.pilot_source, entry.id
+
+
+@pytest.mark.parametrize(
+    "registration", [kip227, kip392, kip848, kip966, kip1224], ids=lambda module: module.__name__[-4:]
+)
+def test_each_fact_has_a_planted_violation(registration: ModuleType) -> None:
+    """One of its assays must show an effect; another fact, which is confirmed where nothing happens, is no proof."""
+    by_id = {entry.id: entry for entry in registration.REGISTRATION.claims}
+    for entry in by_id.values():
+        if entry.rule and entry.rule.kind == "fact":
+            rules = [by_id[assay].rule for assay in entry.assay]
+            assert [rule for rule in rules if rule and rule.kind in ("violated", "above")], entry.id
+
+
+PLANTED = Rule("violated")
+
+
+@pytest.mark.parametrize(("seen", "word"), [(2, "confirmed"), (0, "undecided"), (None, "undecided")])
+def test_a_fact_is_undecided_if_its_assay_did_not_fire(seen: int | None, word: Word) -> None:
+    """The planted violation must be counted; without it, no violation of the fact proves nothing."""
+
+    def of(count: int | None) -> Measured:
+        return Measured(Estimate(0.0, None, None, 6), violations=count)
+
+    fact = Claim("fact", "", ("moves",), lambda _: of(0), "claim", Rule("fact"), "moves", 6, assay=("planted",))
+    planted = Claim("planted", "", ("moves",), lambda _: of(seen), "assay", PLANTED, "moves", 6)
+    statement = state_claims([fact, planted], {"moves": part("moves", HALF)}, {})[0]
+    assert (word, word == "undecided") == (statement.word, "its assay planted is" in statement.why)
+
+
+@pytest.mark.parametrize(("ran", "word"), [(1, "undecided"), (2, "confirmed")])
+def test_a_run_does_not_decide_a_claim_that_was_registered_later(ran: int, word: Word) -> None:
+    statement = state_claims([claim(since=2)], {"moves": part("moves", HALF)}, {}, {"moves": ran})[0]
+    assert (word, ran < 2) == (statement.word, "before version 2" in statement.why)
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "theirs", "labels"),
+    [
+        ("reference", "java", HALF, ["claim", "claim"]),
+        ("reference", "reference", HALF, ["claim, reference client", "claim, reference client"]),
+        ("reference", "java", ALIKE, ["claim, reference client", "claim"]),  # contradicted for the other client
+        ("java", "reference", HALF, ["claim", "claim"]),
+    ],
+)
+def test_a_claim_is_of_the_kip_if_it_holds_for_a_client_that_we_did_not_write(
+    ours: str, others: str, theirs: Values, labels: list[str]
+) -> None:
+    """The label follows from the arms of the runs; the same claim for another client counts only if it is confirmed."""
+    parts = {"moves": part("moves", HALF, ours), "others": part("others", theirs, others)}
+    like = replace(claim(), id="other", needs=("others",), measure=lambda parts: measured(parts, "others"), like="half")
+    statements = state_claims([claim(), like], parts, {})
+    assert labels == [entry.label for entry in statements]
 
 
 def statement(role: Role, word: Word) -> Statement:

@@ -118,6 +118,43 @@ def test_losses_before_the_first_fault_do_not_count(tmp_path: Path) -> None:
     assert 0 == kip227.regained(part, "back").ours.n
 
 
+def on_the_wire(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**line, "event": f"wire_{line['event']}"} for line in events]
+
+
+def test_sessions_on_the_wire_are_judged_alike(tmp_path: Path) -> None:
+    """Events of the wire proxy have the same meaning; each source is judged by itself."""
+    events = [*on_the_wire([event("lost", 1_000_000), event("established", 3_000_000)]), event("lost", 1_000_000)]
+    part = on_disk.part(tmp_path, faults={"stranger": [0]}, events=[*events, event("established", 1_100_000)])
+    assert (1, 0) == (
+        kip227.regained(part, "stranger", "wire").violations,
+        kip227.regained(part, "stranger").violations,
+    )
+
+
+@pytest.mark.parametrize(("lost_at", "hits"), [((1_100_000, 5_100_000), 2), ((1_100_000,), 1), ((9_000_000,), 0)])
+def test_another_client_disrupts_a_session(tmp_path: Path, lost_at: tuple[int, ...], hits: int) -> None:
+    """A close counts if the session of the consumer is gone within two seconds."""
+    events = on_the_wire([event("lost", at_us) for at_us in lost_at])
+    result = kip227.disrupted(
+        on_disk.part(tmp_path, faults={"stranger": [1_000_000, 5_000_000]}, events=events), "stranger", "wire"
+    )
+    assert (hits, 2) == (result.violations, result.ours.n)
+
+
+def test_costs_on_the_wire(tmp_path: Path) -> None:
+    """Java's incremental fetches by the counters of the wire proxy, and librdkafka's, which all are full."""
+    samples = [
+        {**sample, "name": sample["name"].replace("client.", "wire.", 1)}
+        for size in SIZES
+        for arm, kind, cost in (("java", "incremental", 0.7), ("librdkafka", "full", 70.0))
+        for sample in counted(f"p{size}-{arm}-consume", kind, 100 + cost * size)
+    ]
+    parts = {"clients": on_disk.part(tmp_path, metrics=samples)}
+    claims = ("incremental-slope-java", "full-slope-librdkafka")
+    assert ["confirmed"] * 2 == [judge(REGISTRATION, claim, parts).word for claim in claims]
+
+
 RESTARTS: Mapping[str, list[int]] = {"stranger": [100, 1_100], "restart": [500, 1_500]}
 
 

@@ -109,6 +109,35 @@ def test_a_lagging_replica_is_kept_for_exactly_a_lease(
     assert (word, 7) == (result.word, result.ours.n)
 
 
+@pytest.mark.parametrize(("leave_s", "word"), [(5.2, "confirmed"), (0.1, "contradicted"), (8.0, "contradicted")])
+def test_the_wire_tells_which_broker_served_a_client_that_does_not(tmp_path: Path, leave_s: float, word: Word) -> None:
+    """The records have no broker; the events of the wire proxy give the same word as the client's own broker ids."""
+    rows, granted = leased([leave_s] * 7)
+    served = {"event": "wire_served", "worker": "reads-java-consume", "partition": 0}
+    events: list[Row] = []
+    before = None
+    for row in rows:
+        if row["broker_id"] != before:
+            before = row["broker_id"]
+            events.append(served | {"t_us": row["done_us"] - 1, "node_id": before})
+    events.append(served | {"worker": "reads-other-consume", "t_us": 0, "node_id": 1})
+    named = {"event": "wire_replica_named", "worker": "reads-java-consume", "partition": 0, "node_id": 1, "replica": 2}
+    events += [named | {"t_us": grant["t_us"]} for grant in granted]
+    silent = [{**row, "arm": "java", "broker_id": None} for row in rows]
+    part = failing(tmp_path, silent, "lag", events)
+    assert word == decide(REGISTRATION, "kept-java", kip392.lease(part, "java", "wire")).word
+    assert 0 == kip392.lease(part, "java").ours.n  # without the wire nobody knows
+
+
+@pytest.mark.parametrize(("from_a", "word"), [(0, "confirmed"), (1e9, "contradicted")])
+def test_bytes_across_racks_on_the_wire(tmp_path: Path, from_a: float, word: Word) -> None:
+    rates = {1: from_a, 2: 100_000.0, 3: 0.0}
+    names = {broker: f"wire.received_bytes/k{broker}/reads-java-consume" for broker in rates}
+    samples = [row for broker, rate in rates.items() for row in counter(names[broker], broker, rate, 92)]
+    part = part_of(tmp_path, [], WINDOWS, samples=samples)
+    assert word == decide(REGISTRATION, "cross-rack-java", kip392.crossing(part, "java", "wire")).word
+
+
 @pytest.mark.parametrize("broker", [1, 2])
 def test_without_the_kip_no_lease_is_judged(tmp_path: Path, broker: int) -> None:
     """A consumer that is never sent to a replica, or reads from it without a grant, gives no unit."""
