@@ -210,6 +210,12 @@ class Cluster(Part):
         StrictBool | None,
         Field(description="collections can stop the JVM of each node; always true if the plan has a `gc_pause`"),
     ] = None
+    jmx: Annotated[
+        StrictBool | None,
+        Field(
+            description="metrics of brokers are read through JMX, at both ends of the steady phase and after the load"
+        ),
+    ] = None
     clocks: Annotated[
         StrictBool | None,
         Field(description="the wall clock of each node can be moved; always true if the plan has a clock fault"),

@@ -211,8 +211,8 @@ class Conversation:
                     hit.count_request()
                     copies.append(hit.rule.answer)
         requests = [Pending(head, hits, asked=asked)]
-        for answer in copies:  # the client gets the response to the request that is no copy
-            requests.insert(0 if answer == "second" else len(requests), Pending(head, is_copy=True))
+        for passed_on in copies:  # the client gets the response to the request that is no copy
+            requests.insert(0 if passed_on == "second" else len(requests), Pending(head, is_copy=True))
         for pending in requests:
             self._await_response(pending)
             self._to_broker.send(frame, delay_ms)

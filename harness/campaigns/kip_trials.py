@@ -51,6 +51,7 @@ class Trial:
 PRODUCTION = "cluster.profile=production"
 """Kafka's default settings and the C2 compiler, whose code is slower at first, so these runs take longer to warm up."""
 OLD_KAFKA = "4.1.2"
+_METRICS = "cluster.jmx=true"
 KILLS = 6
 _SLOWER_S = 30.0
 _IDLE_S, _BUSY_S = 100.0, 105.0
@@ -97,7 +98,7 @@ KIP_1224 = Trial(
         *_one_linger_per_broker(kip1224.FLUSHED, "kips/1224-busy", _BUSY_S, changes=_FLUSHED),
         Planned(kip1224.FAILOVER, "kips/1224-failover", 90.0, blocks=KILLS, block_s=13.0, off=_FIXED),
         Planned(kip1224.BROKEN, "kips/1224-failover", 90.0, _LOSING, KILLS, 28.0),
-        Planned(kip1224.FULL, "kips/1224-full", _FULL_S, off=_FIXED),
+        Planned(kip1224.FULL, "kips/1224-full", _FULL_S, (_METRICS,), off=_FIXED),
         Planned(kip1224.STALLED, "kips/1224-full", _FULL_S + 60.0, _STANDING_STILL),
         Planned(kip1224.USER, "kips/1224-idle", _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
         Planned(
@@ -176,7 +177,12 @@ KIP_227 = Trial(
             kip227.JAVA_EVICTED,
             "kips/227-evicted",
             110.0,
-            (_OBSERVED, _SLOW_START, *(f"workloads.readers.arms.r{number}.client=java" for number in range(1, 7))),
+            (
+                _OBSERVED,
+                _METRICS,
+                _SLOW_START,
+                *(f"workloads.readers.arms.r{number}.client=java" for number in range(1, 7)),
+            ),
             LOSSES,
             15.0,
             off=(_NO_SLOTS,),

@@ -279,6 +279,9 @@ class AttachedCluster:
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
         return {}  # the cluster's machines are not accessible
 
+    def metrics(self) -> Mapping[BrokerId, Mapping[str, float]]:
+        return {}
+
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
         return {}
 

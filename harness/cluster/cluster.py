@@ -101,6 +101,10 @@ class Cluster:
         readings = {BrokerId(node.node.id): node.usage() for node in self.nodes.values() if node.node.broker}
         return {broker: usage for broker, usage in readings.items() if usage is not None}
 
+    def metrics(self) -> Mapping[BrokerId, Mapping[str, float]]:
+        """Return the metrics of each broker that is running (``node.METRICS``); the cluster must have ``jmx``."""
+        return {BrokerId(node.node.id): node.metrics() for node in self.nodes.values() if node.node.broker}
+
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
         readings = {BrokerId(node.node.id): node.request_cpu_us() for node in self.nodes.values() if node.node.broker}
         return {broker: used_us for broker, used_us in readings.items() if used_us is not None}

@@ -8,6 +8,7 @@ new image's command and default environment. The replaced container is stopped, 
 until the cluster is removed, because its output is evidence.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from docker.models.containers import Container
 from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerState, Outcome
 from aftershock.harness.cluster.engine import docker_errors, version_in
-from aftershock.harness.cluster.topology import Node
+from aftershock.harness.cluster.topology import JMX_PORT, Node
 from aftershock.harness.kafka.admin import still_lacking
 
 SHUT_DOWN_S = 30
@@ -31,6 +32,24 @@ _UNPLUGGED_S = 2  # until the engine has removed the network of a killed host
 WAS = "-was-"  # <name>-was-<n>: a container that was replaced
 _REQUEST_THREADS = "data-plane-kafk"  # the kernel's 15 characters of the names of network and request handler threads
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
+
+METRICS = (
+    "kafka.server:type=FetchSessionCache,*",
+    "kafka.server:type=FetchSessionCacheShard,*",
+    "kafka.server:type=group-coordinator-metrics,*",
+)
+"""MBeans that are read of a cluster with ``jmx``: those of KIP-227 and of KIP-1224."""
+
+
+def parse_metrics(output: str) -> dict[str, float]:
+    """Parse what Kafka's JmxTool prints in the format ``properties``; values other than finite numbers are left out."""
+    found = {}
+    for line in output.splitlines():
+        name, _, value = line.rpartition("=")
+        with suppress(ValueError):
+            if ":type=" in name and math.isfinite(number := float(value)):
+                found[name] = number
+    return found
 
 
 class ContainerUsage(NamedTuple):
@@ -77,6 +96,23 @@ class KafkaNode:
         used_ns = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
         sent_bytes = sum(interface["tx_bytes"] for interface in stats.get("networks", {}).values())
         return ContainerUsage(used_ns // 1000, sent_bytes) if used_ns else None
+
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of the node's MBeans in METRICS, by ``name:attribute``; empty if the node is not running.
+
+        Kafka's own tool reads them, in a JVM of its own within the container.
+        """
+        names = " ".join(f"--object-name '{name}'" for name in METRICS)
+        script = (
+            f"url=service:jmx:rmi:///jndi/rmi://$(hostname -i | cut -d' ' -f1):{JMX_PORT}/jmxrmi; "
+            "KAFKA_HEAP_OPTS=-Xmx64m "
+            f'/opt/kafka/bin/kafka-jmx.sh --one-time --report-format properties --jmx-url "$url" {names}'
+        )
+        try:
+            code, output = self.container.exec_run(["sh", "-c", script])
+        except APIError:
+            return {}
+        return {} if code else parse_metrics(output.decode(errors="replace"))
 
     def request_cpu_us(self) -> int | None:
         """Return the CPU time of the threads that read, handle and answer requests; None if not measurable here.

@@ -46,6 +46,9 @@ class Target(Protocol):
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
         """Return each broker's CPU time and sent bytes so far; empty for an attached cluster."""
 
+    def metrics(self) -> Mapping[BrokerId, Mapping[str, float]]:
+        """Return the metrics of each running broker of a cluster with ``jmx``; empty for an attached cluster."""
+
     def request_cpu_us(self) -> Mapping[BrokerId, int]:
         """Return the CPU time so far of each broker's threads that handle requests; empty if not measurable."""
 

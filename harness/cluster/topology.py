@@ -28,6 +28,7 @@ _CLIENT_PORT = 9100  # + the client rack's number, counted from 1
 _REPLICATION_PORT = 9200  # + the node's id
 _CONTROLLER_PORT = 9300  # + the node's id
 ADMIN_PORT = 9400
+JMX_PORT = 9999  # within the node's container
 # ports of Toxiproxy inside its container
 _CLIENT_PROXY_PORT = 20000  # + 100 x the client rack's number + the node's id
 ADMIN_PROXY_PORT = 29000  # + the node's id; for the harness's requests to brokers
@@ -212,7 +213,7 @@ PRODUCTION = Profile("production", {}, "-XX:+UseG1GC", 512 << 20, 512 << 20)
 PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 
 
-SWITCHES = ("wire_proxy", "clocks", "packets", "hosts", "gc_pauses")
+SWITCHES = ("wire_proxy", "clocks", "packets", "hosts", "gc_pauses", "jmx")
 """Parts of a cluster that a specification has or not, by the same names as in a plan."""
 
 
@@ -226,8 +227,8 @@ class ClusterSpec:
     ``heap_bytes`` is the heap of each node's JVM, None for that of the profile. ``features`` has the levels of Kafka's
     features that differ from those of a new cluster. With ``clocks``, the wall clock of each node can be moved;
     with ``packets``, packets of the links can be changed; with ``hosts``, the address of a node outlives its process;
-    with ``gc_pauses``, the JVM of each node can be stopped by garbage collections. ``image`` is an image of the user's,
-    whose name is then ``kafka`` unless its tag has a version.
+    with ``gc_pauses``, the JVM of each node can be stopped by garbage collections; with ``jmx``, the metrics of each
+    node can be read. ``image`` is an image of the user's, whose name is then ``kafka`` unless its tag has a version.
     """
 
     kafka: str
@@ -245,6 +246,7 @@ class ClusterSpec:
     packets: bool = False
     hosts: bool = False
     gc_pauses: bool = False
+    jmx: bool = False
     image: str | None = None
 
     @property
@@ -404,6 +406,8 @@ class ClusterSpec:
             if value
         }
         environment["CLUSTER_ID"] = cluster_id
+        if self.jmx:
+            environment["KAFKA_JMX_PORT"] = str(JMX_PORT)
         heap_flags = f"-Xms{self.heap_bytes} -Xmx{self.heap_bytes}" if self.heap_bytes else self.profile.heap_flags
         environment["KAFKA_HEAP_OPTS"] = heap_flags
         environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags

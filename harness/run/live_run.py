@@ -183,6 +183,7 @@ class LiveRun:
         await self.clock.sleep_until_us(load_end_us)
         self._enter("ending")
         await self.fleet.stop(load_end_us)
+        await self._record_metrics()
         marks = Marks(self.load_start_us, steady_start_us, faults_start_us, load_end_us)
         phase_list = phases(self.journal.lines, marks, self.timeline)
         self.home.write_json("phases.json", [phase.as_json() for phase in phase_list])
@@ -193,6 +194,15 @@ class LiveRun:
         usage = await asyncio.to_thread(self.cluster.usage)
         brokers = {str(broker): resources._asdict() for broker, resources in usage.items()}
         self.home.event(self.clock.now_us(), "broker_used", brokers=brokers)
+        await self._record_metrics()
+
+    async def _record_metrics(self) -> None:
+        """Record the brokers' metrics if the plan has ``cluster: {jmx: true}``."""
+        if self.timeline.cluster.get("jmx"):
+            metrics = await asyncio.to_thread(self.cluster.metrics)
+            self.home.event(
+                self.clock.now_us(), "broker_metrics", brokers={str(b): found for b, found in metrics.items()}
+            )
 
     async def _run_faults(self, *, rehearse: bool) -> None:
         log = self.progress.log

@@ -175,6 +175,31 @@ def idle_ms(runs: Sequence[Part]) -> Measured:
     return Measured(figure, why)
 
 
+_GROUP = "kafka.server:type=group-coordinator-metrics:"
+
+
+def flush_rate(part: Part) -> Measured:
+    """Report the metric batch-flush-rate at the end of the steady phase, relative to the batches per second in the log.
+
+    The metric is a rate over a minute at most, the log is that of the whole load, a closed loop of constant load.
+    """
+    readings, table = part.events("broker_metrics"), kip1224_commits.offsets_log(part)
+    if len(readings) < 2 or table is None:  # noqa: PLR2004 -- both ends of the steady phase
+        return Measured(Estimate(None, None, None, 0, "times"), doubt="the brokers' metrics were not read")
+    (found,) = readings[1]["brokers"].values()
+    done_us = part.outcomes("commit", ("done_us",))["done_us"].drop_null().to_numpy()
+    batches = table.group_by(["partition", "batch"]).aggregate([]).num_rows
+    per_s = batches / (np.ptp(done_us) / 1e6)
+    rate = found.get(f"{_GROUP}batch-flush-rate")
+    waits = [
+        f"{name} {found[key]:.1f} ms"
+        for name in ("p50", "p99", "max")
+        if (key := f"{_GROUP}batch-linger-time-ms-{name}") in found
+    ]
+    why = f"batch-flush-rate {rate or 0:.1f}/s, {per_s:.1f} batches/s in the log; batch-linger-time: {', '.join(waits)}"
+    return Measured(Estimate(None if rate is None else rate / per_s, None, None, 1, "times"), why)
+
+
 REGISTRATION = register(
     "kip1224",
     {
@@ -186,6 +211,7 @@ REGISTRATION = register(
         "lost-commits": on_part(BROKEN, survived, "lost"),
         "commits-back": on_part(BROKEN, survived, "backward"),
         "stalled": on_part(STALLED, flushed),
+        "flush-rate": on_part(FULL, flush_rate),
         "busy-throughput": on_parts(BUSY, busy, "per_s"),
         "busy-p50": on_parts(BUSY, busy, "p50_ms"),
         "busy-p99": on_parts(BUSY, busy, "p99_ms"),

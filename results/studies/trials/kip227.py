@@ -49,6 +49,8 @@ FULL, INCREMENTAL = "full", "incremental"
 SIZES = (50, 200, 500, 1000)
 ANSWERED_MS = 1000.0
 """Limit for the response to a full fetch: ``fetch.max.wait.ms`` (500 by default), and as much for two busy cores."""
+_SESSIONS = "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions:Value"
+_EVICTIONS = ":Count"
 DISRUPTED_US = 2_000_000
 """A consumer notices at its next fetch, at the latest after ``fetch.max.wait.ms``."""
 _ARMS = {FULL: "full", INCREMENTAL: "session"}
@@ -224,6 +226,16 @@ def disrupted(part: Part, fault: str, source: Source = "client") -> Measured:
     return Measured(Estimate(hits, None, None, len(windows), "sessions lost"), why, hits)
 
 
+def cached(part: Part) -> Measured:
+    """Report the sessions in the fullest cache of a broker, and the evictions, by the brokers' own metrics."""
+    readings = [found for event in part.events("broker_metrics") for found in event["brokers"].values() if found]
+    sizes = [int(found[_SESSIONS]) for found in readings if _SESSIONS in found]
+    evicted = [sum(value for name, value in found.items() if name.endswith(_EVICTIONS)) for found in readings]
+    lost = sum(event["event"] == "lost" for event in _session_events(part, "wire"))
+    why = f"evictions since a broker's last start, at most {max(evicted, default=0):.0f}; clients lost {lost} sessions"
+    return Measured(Estimate(max(sizes, default=None), None, None, len(sizes), "sessions at most"), why)
+
+
 def _session_events(part: Part, source: Source) -> list[Event]:
     """Return what happened to fetch sessions in order of time; ``event`` is the name without what it is about."""
     prefix = "wire_session_" if source == "wire" else "session_"
@@ -327,6 +339,7 @@ REGISTRATION = register(
         "nothing-lost-evicted": on_parts((EVICTED,), integrity, _NOTHING_LOST, (BACK,)),
         "nothing-lost-sessions-java": on_parts((JAVA_SESSIONS,), integrity, _NOTHING_LOST, (RESTART,)),
         "nothing-lost-evicted-java": on_parts((JAVA_EVICTED,), integrity, _NOTHING_LOST, (BACK,)),
+        "cached": on_part(JAVA_EVICTED, cached),
         "left-sessions": on_part(SESSIONS, sessions_left),
         "left-evicted": on_part(EVICTED, sessions_left),
         "left-sessions-java": on_part(JAVA_SESSIONS, sessions_left),

@@ -81,6 +81,26 @@ def test_cpu_time_of_the_threads_that_handle_requests() -> None:
     assert node.request_cpu_us() is None
 
 
+def test_metrics_of_a_node() -> None:
+    """Numbers of Kafka's own tool by MBean and attribute; texts, NaN, and a node whose tool fails give nothing."""
+    printed = b"""Trying to connect to JMX url: service:jmx:rmi:///jndi/rmi://172.20.0.3:9999/jmxrmi
+time=1764464000000
+kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions:Value=8
+kafka.server:type=FetchSessionCacheShard,name=IncrementalFetchSessionEvictionsPerSec,cacheShard=0:EventType=evictions
+kafka.server:type=group-coordinator-metrics:batch-flush-rate=12.5
+kafka.server:type=group-coordinator-metrics:batch-linger-time-ms-max=NaN
+"""
+    outcome = [(0, printed)]
+    container: Any = SimpleNamespace(name="k1", exec_run=lambda _: outcome[0])
+    node = KafkaNode(cast("Any", None), container)
+    assert {
+        "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions:Value": 8,
+        "kafka.server:type=group-coordinator-metrics:batch-flush-rate": 12.5,
+    } == node.metrics()
+    outcome[0] = 1, printed
+    assert {} == node.metrics()
+
+
 @pytest.mark.parametrize(
     ("there", "stands"),
     [
