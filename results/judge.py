@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,12 +34,14 @@ from aftershock.results.checks.integrity import integrity_checks, integrity_resu
 from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.witness import fault_checks
+from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import AUTHORS_VERDICT, analysis_document
 from aftershock.results.measure.layers import write_gold, write_silver
 from aftershock.results.measure.measure import measure
-from aftershock.results.model.check import Status, Verdict
+from aftershock.results.model.check import Check, Status, Verdict
 from aftershock.results.model.facts import Facts, MeasurementRequest
 from aftershock.results.report import verdict_formats
 from aftershock.results.spark.conf import UNKNOWN, Load, load_of
@@ -285,8 +288,21 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     )
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
+    absent = unplanned_absences(evidence)
+    checks = tuple(_with_absences(check, absent, evidence) for check in checks)
     names = (str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms))
-    return Verdict(*names, checks, evidence.altered, answers=answers(evidence, facts, integrity))
+    return Verdict(
+        *names, checks, evidence.altered, answers=answers(evidence, facts, integrity), unplanned=tuple(map(str, absent))
+    )
+
+
+def _with_absences(check: Check, absences: Sequence[Absence], evidence: Evidence) -> Check:
+    """Add to a failed check of latency or progress which brokers were away by themselves in its window."""
+    if check.status is Status.PASS or check.kind not in ("slo", "compare", "obligation"):
+        return check
+    spans = evidence.windows.get(check.phase or RUN, ())
+    texts = [str(one) for one in absences if any(one.overlaps(start, end) for start, end in spans)]
+    return replace(check, why="; ".join([check.why, *texts])) if texts else check
 
 
 def _verdict_or_raise(judgement: Judgement) -> Verdict:

@@ -98,10 +98,13 @@ class LeaderPolls:
         self._latest.pop(broker, None)
 
 
-def read_views(admin: Admin, broker: BrokerId | None, topics: Sequence[str]) -> list[PartitionView]:
-    """Return the leaders of the partitions of ``topics`` known to a broker, by default any; skip missing topics."""
+def read_views(admin: Admin, broker: BrokerId | None, topics: Sequence[str]) -> tuple[list[PartitionView], set[int]]:
+    """Return the leaders of the partitions of ``topics``, and the brokers of the cluster, as a broker knows them.
+
+    The broker None stands for any; missing topics are skipped.
+    """
     response = admin.ask(metadata_request(topics), _TIMEOUT_S, only=broker)
-    return [
+    views = [
         PartitionView(
             topic.name,
             # before Kafka 2.8 the evidence identifies a topic by its name
@@ -116,6 +119,7 @@ def read_views(admin: Admin, broker: BrokerId | None, topics: Sequence[str]) -> 
         for partition in topic.partitions
         if getattr(partition, "leader_epoch", -1) >= 0  # of Metadata v7 and later
     ]
+    return views, {int(node.node_id) for node in response.brokers}
 
 
 EpochStarts = Mapping[TopicPartition, Mapping[int, int]]
@@ -133,7 +137,7 @@ def epoch_starts(admin: Admin, epochs: Mapping[TopicPartition, range]) -> EpochS
     """
     starts: dict[TopicPartition, dict[int, int]] = {}
     led: dict[BrokerId, list[TopicPartition]] = {}
-    for view in read_views(admin, None, sorted({topic for topic, _ in epochs})):
+    for view in read_views(admin, None, sorted({topic for topic, _ in epochs}))[0]:
         where = view.topic, view.partition
         if where in epochs and view.leader is not None:
             starts[where] = {0: 0} if epochs[where].start == 0 else {}  # no epoch precedes the first of a partition

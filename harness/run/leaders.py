@@ -1,4 +1,7 @@
-"""Recording of the partitions' leaders during a run, written to ``leaders.jsonl`` after the load."""
+"""Recording of the partitions' leaders during a run, written to ``leaders.jsonl`` after the load.
+
+What the polls show of the cluster itself becomes events of the run (``harness/kafka/membership.py``).
+"""
 
 import asyncio
 import json
@@ -23,6 +26,7 @@ from aftershock.harness.kafka.leader_history import (
     history,
     read_views,
 )
+from aftershock.harness.kafka.membership import Membership
 from aftershock.harness.kafka.metadata_log import Election, elections
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
 from aftershock.harness.run.recording import in_thread
@@ -30,9 +34,9 @@ from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.manifest import LEADERS
 
-PERIOD_US = 1_000_000
+PERIOD_US = 500_000
 _CPU_MAX = 0.01
-"""Share of a core that polls may take: a cluster of many partitions is polled less often than once a second."""
+"""Share of a core that polls may take: a cluster of many partitions is polled less often than twice a second."""
 
 T = TypeVar("T")
 
@@ -48,7 +52,7 @@ class LeaderRecorder:
         self._topics = [topic["name"] for topic in timeline.topics]
         if any(True for _ in group_names(timeline)) or any(load.get("commit") for load in timeline.workloads):
             self._topics += [OFFSETS, SHARE_STATE]
-        self._polls = LeaderPolls()
+        self._polls, self._membership = LeaderPolls(), Membership()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -74,8 +78,10 @@ class LeaderRecorder:
         """Poll a broker, or without one any broker; return the CPU time that it took in seconds."""
         began_s, asked_us = time.thread_time(), self._clock.now_us()
         try:
-            views = read_views(admin, broker, self._topics)
+            views, brokers = read_views(admin, broker, self._topics)
             self._polls.answered(broker, asked_us, self._clock.now_us(), views)
+            for change in self._membership.answered(asked_us, brokers, views):
+                self._home.event(change.t_us, change.event, **change.fields)
         except AftershockError:
             self._polls.failed(broker)
         return time.thread_time() - began_s

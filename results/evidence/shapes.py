@@ -104,6 +104,7 @@ class StoredVerdict(TypedDict):
     checks: NotRequired[list[StoredCheck]]
     trusted: NotRequired[list[str]]
     provisional: NotRequired[dict[Name, Any]]
+    unplanned: NotRequired[list[str]]
 
 
 class Band(TypedDict):

@@ -49,6 +49,7 @@ AFTERMATH = (
 
 
 AFTERMATH_US = 10_000_000
+CLUSTER_EVENTS = ("broker_left", "broker_returned", "isr_left", "isr_joined")
 """Client events up to this time after a fault are told with the fault, unless the next fault has begun."""
 
 
@@ -81,9 +82,14 @@ def chapter(
     start_us, end_us = force.window_us
     names = evidence.labels
     moments, notes, gaps = _journalled(force), list[str](), list[str]()
+    aftermath_end_us = min(end_us + AFTERMATH_US, max(until_us, end_us))
+    moments += [
+        Moment(line["t_us"], event(line))
+        for line in evidence.events
+        if line.get("event") in CLUSTER_EVENTS and start_us <= line["t_us"] < aftermath_end_us
+    ]
 
     # Events, stalls and gaps of each side of each client.
-    aftermath_end_us = min(end_us + AFTERMATH_US, max(until_us, end_us))
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
     sides = [(client, side, topics) for client in evidence.clients for side, topics in client.topics.items()]
     for client, side, topics in sides:

@@ -134,8 +134,15 @@ def _lost(line: Event) -> str:
     return f"{_member(line)}lost {listed(places) or 'its partitions'}, which another member may own already"
 
 
+def _partitions(line: Event) -> str:
+    places: Sequence[str] = line.get("places") or ()
+    return str(places[0]) if len(places) == 1 else f"{line.get('n')} partitions"
+
+
 _CLAUSES: dict[str, Callable[[Event], str]] = {
     "batch_retried": _retried,
+    "broker_left": lambda line: f"broker {line.get('broker')} is no longer in the cluster",
+    "broker_returned": lambda line: f"broker {line.get('broker')} is in the cluster again",
     "client_error": lambda line: f"{line.get('error')}: {line.get('detail')}",
     "commit_failed": lambda line: f"a commit failed: {line.get('reason')}",
     "commit_retried": lambda line: f"committed {place(line)} of {line.get('group')} again: {line.get('why')}",
@@ -145,6 +152,8 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "heartbeat_failed": lambda line: f"a heartbeat failed: {line.get('reason')}",
     "hint_accepted": lambda line: f"accepted {_hint(line)}",
     "hint_refused": lambda line: f"refused {_hint(line)}: {line.get('reason')}",
+    "isr_joined": lambda line: f"broker {line.get('broker')} is in sync again on {_partitions(line)}",
+    "isr_left": lambda line: f"broker {line.get('broker')} is no longer in sync on {_partitions(line)}",
     "member_fenced": lambda line: (
         f"{_member(line)}was excluded from the group{_in_group(line)}{_because(line, 'error')}"
     ),

@@ -89,7 +89,7 @@ def build_story(
     slow = slowest(evidence, analysis, faults)
     return Story(
         run_id=verdict.run_id,
-        sentence=sentence(verdict),
+        sentence=". ".join([sentence(verdict), *verdict.unplanned]),
         opening=tuple(opening),
         chapters=tuple(chapters),
         promises=tuple(promises),

@@ -115,7 +115,7 @@ class Verdict:
     ``by_author`` is true of a verdict from a pack, which was not judged here.
     ``provisional`` is set for a run that is not over: its ``state``, the end ``until_us`` of what was judged, and the
     ids of checks that were ``not_judged`` yet. ``answers`` say in a line per client and fault what happened; a verdict
-    of an earlier version has none.
+    of an earlier version has none. ``unplanned`` are sentences about brokers that left by themselves.
     """
 
     run_id: str
@@ -127,6 +127,7 @@ class Verdict:
     provisional: Mapping[str, Any] | None = None
     by_author: bool = False
     answers: tuple[Answer, ...] = ()
+    unplanned: tuple[str, ...] = ()
 
     @property
     def gating(self) -> tuple[Check, ...]:
@@ -148,6 +149,7 @@ class Verdict:
             "status": self.status.value,
             **({"trusted": list(self.trusted)} if self.trusted else {}),
             **({"provisional": dict(self.provisional)} if self.provisional else {}),
+            **({"unplanned": list(self.unplanned)} if self.unplanned else {}),
             "plan": self.plan,
             "seed": self.seed,
             "arms": list(self.arms),
@@ -175,4 +177,5 @@ def from_json(document: dict[str, Any]) -> Verdict:
     arms = tuple(document["arms"])
     answers = tuple(map(answer_from_json, document.get("answers", ())))
     names = (document["run_id"], document["plan"], document["seed"], arms)
-    return Verdict(*names, tuple(checks), trusted, answers=answers)
+    unplanned = tuple(map(str, document.get("unplanned", ())))
+    return Verdict(*names, tuple(checks), trusted, answers=answers, unplanned=unplanned)

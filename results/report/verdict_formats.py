@@ -53,6 +53,7 @@ def summary(verdict: Verdict) -> str:
         fill(sentence(verdict), WIDTH),
         _provisional(verdict),
         "\n".join(answer_rows(verdict)),
+        *map(_indented, verdict.unplanned),
         *(_indented(f"judged with --trust: {difference}") for difference in verdict.trusted),
         _judged_share(verdict),
         *map(_attention, troubled[:_ATTENTION_MAX]),

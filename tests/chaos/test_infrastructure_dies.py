@@ -1,4 +1,4 @@
-"""Early ends of a run: Toxiproxy dies during a fault, or the plan's stop condition is met."""
+"""What dies outside the plan: Toxiproxy during a fault, a broker by another hand; and the plan's stop condition."""
 
 import json
 from typing import Any
@@ -22,6 +22,19 @@ timing: {warmup: {min: 1s, max: 1s}, steady: 2s, fault: 3s, recovery: 1s}
 SLOW = """
 faults:
   - {id: slow, at: 0s, for: 8s, kind: latency, link: "client(a) -> broker", delay: 40ms}
+"""
+ALONE = """
+name: alone
+topics: [{name: orders, partitions: 3, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, record_size: 200, acks: all, deadline: 20s}
+    consume: {topic: orders}
+timing: {warmup: {min: 2s, max: 20s}, steady: 3s, fault: 3s, recovery: 15s}
+faults:
+  - {at: 0s, for: 8s, kind: kill, broker: 2}
+  - {id: again, at: 45s, for: 15s, kind: latency, link: "client(a) -> broker 3", delay: 20ms}
+slo: ["lost == 0"]
 """
 DEAD = """
 abort: "registered_brokers < 2 for 1s"
@@ -48,6 +61,26 @@ def test_toxiproxy_dies_in_a_fault(aftershock: Any) -> None:
     assert "slow could not be healed" in command.stderr
     assert "slow, by hand: curl -X DELETE http://127.0.0.1:" in command.stderr
     assert "" == command.left_behind(within_s=20)
+
+
+@pytest.mark.nightly
+def test_a_broker_that_another_hand_kills_is_named(aftershock: Any) -> None:
+    """The verdict says which broker left and when, and charges no client; it does not name the broker of the fault."""
+    command = aftershock(ALONE, "--json")
+    command.wait_for("again: in force")
+    for broker in docker.from_env().containers.list(filters={"label": f"{RUN}={command.run_dir.name}"}):
+        if broker.name.endswith("-k1"):
+            broker.kill()
+    _, stdout = command.finish()
+    verdict = json.loads(stdout)
+    (sentence,) = verdict["unplanned"]
+    assert sentence.startswith("broker 1 left at ")
+    assert sentence.endswith("s, not by us, and did not return")
+    failed = [check["id"] for check in verdict["checks"] if check["status"] == "FAIL"]
+    assert not [name for name in failed if name.startswith(("obligation/", "integrity/"))]
+    events = [json.loads(line) for line in (command.run_dir / "events.jsonl").read_text().splitlines()]
+    left = [line["broker"] for line in events if line["event"] == "broker_left"]
+    assert {2, 1} == {*left}
 
 
 def test_a_stop_condition_ends_the_run(aftershock: Any) -> None:

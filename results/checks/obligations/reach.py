@@ -32,6 +32,9 @@ from typing import Any, Literal
 
 from aftershock.names import offsets_partition
 from aftershock.results.checks.obligations.leaders import Leaders, Reign, possible_leaders
+from aftershock.results.checks.obligations.waits import session, total_us
+from aftershock.results.evidence import absences
+from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence
 
 COORDINATION = "__consumer_offsets"
@@ -268,8 +271,18 @@ class Harm:
 def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
     """Return the effect of each fault that began, by time; empty in a rehearsal, in which no fault is injected."""
     steps = () if evidence.run.get("rehearse") else evidence.steps
-    harms = (_harm(evidence, step, until_us) for step in steps)
-    return sorted((harm for harm in harms if harm), key=lambda harm: (harm.start_us, harm.fault))
+    harms = [harm for step in steps if (harm := _harm(evidence, step, until_us))]
+    harms += (_of_absence(absence, settings_of(evidence), until_us) for absence in unplanned_absences(evidence))
+    return sorted(harms, key=lambda harm: (harm.start_us, harm.fault))
+
+
+def _of_absence(absence: Absence, settings: Mapping[str, str], until_us: int) -> Harm:
+    """Return the effect of a broker that left by itself: how it left is unknown, and it may have been away before."""
+    start_us = absence.left_us - total_us(session(settings)) - absences.SEEN_US
+    end_us = until_us if absence.back_us is None else absence.back_us
+    name, kind, impact = f"the absence of broker {absence.broker}", "absence", "unknown"
+    whole = (max(0, start_us), max(0, start_us), end_us, end_us)
+    return Harm(name, kind, impact, "beyond heal", *whole, brokers=frozenset([absence.broker]))
 
 
 def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | None:

@@ -174,7 +174,7 @@ def test_the_starts_of_epochs_are_asked_of_the_leaders() -> None:
         cluster.create("orders", partitions=3)
         admin = Admin({BrokerId(node): address for node, address in cluster.addresses.items()})
         assert [(0, 1, 0), (1, 2, 0), (2, 1, 0)] == [
-            (found.partition, found.leader, found.epoch) for found in read_views(admin, ONE, ["orders", "missing"])
+            (found.partition, found.leader, found.epoch) for found in read_views(admin, ONE, ["orders", "missing"])[0]
         ]
         cluster.append("orders", 0, build([b"x"] * 3, timestamps_ms=[0] * 3))
         cluster.move_leader("orders", 0, to=2)
