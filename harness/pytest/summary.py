@@ -1,6 +1,6 @@
 """Output of a finished pytest session in ``session.json``, ``index.html``, the terminal and the JUnit file.
 
-In the JUnit file, each check of a test's runs is added as a ``<testcase>`` after the ``<testcase>`` of the test.
+The JUnit file has each test once; the answers and the checks of its runs are properties of its ``<testcase>``.
 """
 
 import json
@@ -18,9 +18,10 @@ from aftershock.harness.run.progress import annotate_github
 from aftershock.harness.run.run import pool_of
 from aftershock.harness.run.session import PROPERTY, Entry, Suite
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.model.answer import answer_lines
 from aftershock.results.model.check import Verdict
+from aftershock.results.model.text import status, xml_text
 from aftershock.results.report.several import write_index
-from aftershock.results.report.verdict_formats import cases
 
 _SETUP_PREFIX = 'failed on setup with "'  # pytest's text for an error of any phase but teardown
 
@@ -56,37 +57,37 @@ def add_checks(path: Path, tests: Sequence[ChecksOfTest]) -> None:
         root = ET.parse(path).getroot()  # noqa: S314 - pytest wrote it a moment ago
         pending = {run_id: test for test in tests for run_id in test.verdicts}
         for suite in root.iter("testsuite"):
-            for case in list(suite.iter("testcase")):
+            for case in suite.iter("testcase"):
                 properties = case.iterfind(f"properties/property[@name='{PROPERTY}']")
                 run_ids = [run_id for item in properties if (run_id := item.get("value"))]
                 matches = [pending.pop(run_id) for run_id in run_ids if run_id in pending]
                 if matches:
-                    _insert_checks(suite, case, matches[0])
+                    _describe(case, matches[0])
         text = ET.tostring(root, encoding="unicode")
         write_whole(path, f'<?xml version="1.0" encoding="utf-8"?>{text}')
     except (OSError, ET.ParseError) as error:
         raise EvidenceError(f"{path}: the checks could not be added to pytest's JUnit file: {error}") from error
 
 
-def _insert_checks(suite: ET.Element, case: ET.Element, test: ChecksOfTest) -> None:
-    if case.find("skipped") is not None:
-        return  # the checks of an expected failure must not appear as unexpected failures
+def _describe(case: ET.Element, test: ChecksOfTest) -> None:
+    """Add the answers and checks of the test's runs as properties, and name the phase of its error."""
     if test.outcome:
         # pytest describes an error of the phase "verdict" as one of the setup
         for error in case.iterfind("error"):
             if error.get("message", "").startswith(_SETUP_PREFIX):
                 error.set("message", error.get("message", "").removeprefix(_SETUP_PREFIX).removesuffix('"'))
                 error.set("type", test.outcome.status)
-    name = f"{case.get('classname')}.{case.get('name')}"
-    added: list[ET.Element] = []
+    properties = next(case.iter("properties"))  # the run's id is one
     for run_id, verdict in test.verdicts.items():
-        if verdict:
-            added += cases(verdict, f"{name}.{run_id}" if len(test.verdicts) > 1 else name)
-    after = list(suite).index(case) + 1
-    suite[after:after] = added
-    counts = {f"{tag}s": sum(check.find(tag) is not None for check in added) for tag in ("failure", "error")}
-    for attribute, increment in {"tests": len(added), **counts}.items():
-        suite.set(attribute, str(int(suite.get(attribute, "0")) + increment))
+        run = f"{run_id}: " if len(test.verdicts) > 1 else ""
+        values = (
+            [(f"{client} {fault}", words) for client, fault, words in answer_lines(verdict.answers)[0]]
+            if verdict
+            else []
+        )
+        values += [(f"{c.id} ({c.subject})", f"{status(c)}: {c.why}") for c in verdict.checks] if verdict else []
+        for name, value in values:
+            ET.SubElement(properties, "property", {"name": xml_text(run + name), "value": xml_text(value)})
 
 
 def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[str], start: Path) -> list[str]:

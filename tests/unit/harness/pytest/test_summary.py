@@ -1,6 +1,7 @@
-"""Checks as additional testcases in pytest's own JUnit file."""
+"""Answers and checks as properties of the tests in pytest's own JUnit file."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from aftershock.harness.pytest.reports import Outcome
 from aftershock.harness.pytest.summary import ChecksOfTest, add_checks, checks_by_test
 from aftershock.harness.pytest.verdicts import RunVerdict
 from aftershock.harness.run.session import Entry
+from aftershock.results.model.answer import Answer
 from aftershock.results.model.check import Check, Status, Verdict
 
 RUN = '<properties><property name="aftershock.run" value="{}" /></properties>'
@@ -41,29 +43,26 @@ def suite_of(path: Path) -> ET.Element:
     return suite
 
 
-def names(path: Path) -> list[tuple[str | None, str | None]]:
-    return [(case.get("classname"), case.get("name")) for case in suite_of(path).iter("testcase")]
+def properties(path: Path, test: str = "test_one[x<y]") -> list[tuple[str | None, str | None]]:
+    """Return the properties of a test, without its run's id."""
+    (case, *_) = [case for case in suite_of(path).iter("testcase") if case.get("name") == test]
+    return [(item.get("name"), item.get("value")) for item in case.iter("property")][1:]
 
 
-def test_the_checks_follow_their_test(path: Path) -> None:
-    """Directly after the test, under a separate class name; the test itself occurs once, unchanged."""
-    add_checks(path, [ChecksOfTest({"run-1": verdict(Status.PASS, Status.FAIL)}, None)])
-    assert [
-        ("t.test_a", "test_plain"),
-        ("t.test_a", "test_one[x<y]"),
-        ("t.test_a.test_one[x<y]", "slo/c0 (arm=a)"),
-        ("t.test_a.test_one[x<y]", "slo/c1 (arm=a)"),
-        ("t.test_a", "test_open"),
-    ] == names(path)[:5]
-
-
-def test_the_counts_go_up_by_what_was_added(path: Path) -> None:
-    """Tests, failures and errors, in addition to pytest's own counts."""
-    add_checks(
-        path, [ChecksOfTest({"run-1": verdict(Status.PASS, Status.FAIL, Status.INCONCLUSIVE, Status.ERROR)}, None)]
-    )
+def test_the_checks_are_properties_of_their_test(path: Path) -> None:
+    """The file has each test once, and pytest's own counts."""
+    answer = Answer("java", "kill-1", 1, True, 0, 0, 0, 0, {"produce": 2_000_000}, None, None)
+    told = replace(verdict(Status.PASS, Status.FAIL), answers=(answer,))
+    add_checks(path, [ChecksOfTest({"run-1": told}, None)])
+    assert properties(path) == [
+        ("java kill-1", "lost 0 · twice 0 · stopped 2.0 s"),
+        ("slo/c0 (arm=a)", "PASS: why"),
+        ("slo/c1 (arm=a)", "FAIL: why"),
+    ]
+    assert properties(path, "test_open") == []
     suite = suite_of(path)
-    assert ("8", "2", "3", "0") == tuple(suite.get(what) for what in ("tests", "failures", "errors", "skipped"))
+    assert len(list(suite.iter("testcase"))) == 5
+    assert ("4", "1", "1", "0") == tuple(suite.get(what) for what in ("tests", "failures", "errors", "skipped"))
 
 
 def test_a_verdict_error_is_not_called_a_setup_error(path: Path) -> None:
@@ -79,7 +78,8 @@ def test_an_error_without_verdict_is_not_called_a_setup_error(path: Path) -> Non
     add_checks(path, [ChecksOfTest({"run-2": None}, Outcome("ERROR"))])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
-    assert ("ERROR", "4") == (error.get("type"), suite_of(path).get("tests"))
+    assert "ERROR" == error.get("type")
+    assert [] == properties(path, "test_open")
 
 
 def test_a_real_setup_error_is_unchanged(path: Path) -> None:
@@ -92,24 +92,15 @@ def test_a_real_setup_error_is_unchanged(path: Path) -> None:
 def test_a_test_that_is_there_twice_gets_its_checks_once(path: Path) -> None:
     """pytest writes a second testcase for an error in the teardown of a failed test."""
     add_checks(path, [ChecksOfTest({"run-3": verdict(Status.PASS)}, None)])
-    assert 1 == sum(name == "slo/c0 (arm=a)" for _, name in names(path))
+    assert 1 == sum(item.get("name") == "slo/c0 (arm=a)" for item in suite_of(path).iter("property"))
 
 
-def test_checks_of_several_runs_have_distinct_class_names(path: Path) -> None:
-    """The checks have equal names, so the class name contains the run's id."""
+def test_checks_of_several_runs_name_their_run(path: Path) -> None:
     text = FILE.replace(RUN.format("run-1"), RUN.format("run-1")[:-13] + RUN.format("run-4")[12:])
     path.write_text(text)
     add_checks(path, [ChecksOfTest({"run-1": verdict(Status.PASS), "run-4": verdict(Status.PASS)}, None)])
-    assert ["t.test_a.test_one[x<y].run-1", "t.test_a.test_one[x<y].run-4"] == [
-        classname for classname, name in names(path) if name == "slo/c0 (arm=a)"
-    ]
-
-
-def test_an_xfailed_test_stays_green(path: Path) -> None:
-    """CI counts failures by testcase: failed checks of a test marked xfail are not counted."""
-    path.write_text(FILE.replace(RUN.format("run-1"), RUN.format("run-1") + '<skipped type="pytest.xfail" />'))
-    add_checks(path, [ChecksOfTest({"run-1": verdict(Status.FAIL)}, Outcome("FAIL"))])
-    assert ("4", "1") == (suite_of(path).get("tests"), suite_of(path).get("failures"))
+    names = [name for name, _ in properties(path)][1:]
+    assert ["run-1: slo/c0 (arm=a)", "run-4: slo/c0 (arm=a)"] == names
 
 
 def test_a_missing_or_broken_junit_file_is_a_clear_error(tmp_path: Path) -> None:
