@@ -19,6 +19,7 @@ from aftershock.results.compare.blocks import Blocks, Measure, of_slices
 from aftershock.results.compare.statistics import ASSUMED_MAX, Tested, geometric_mean, holm, paired, welch
 from aftershock.results.model.check import Status, holds
 from aftershock.results.model.facts import MAX, Cut, Facts
+from aftershock.results.model.text import amount
 
 BLOCKS_MIN = 6
 _SEE_FAILURES = "find out why records failed in the blocks without a value"
@@ -173,8 +174,13 @@ def _counted(question: Question) -> Row:
         advice = "find out why the other client has no record in this block of the plan"
         return replace(row, why=f"block {lone} of the plan has a value for only one of the clients", next=advice)
     if blocks < BLOCKS_MIN:
-        advice = f"a comparison needs {BLOCKS_MIN} blocks of the plan, saw {blocks}: set blocks: {BLOCKS_ADVISED}"
-        return replace(row, why=f"the run has too few blocks of the plan: {blocks} of {BLOCKS_MIN}", next=advice)
+        number = "one block" if blocks == 1 else f"{blocks} blocks"
+        advice = f"set blocks: {BLOCKS_ADVISED} in the plan, at least {BLOCKS_MIN}, for an interval"
+        if not (row.ours_ms and row.theirs_ms):
+            return replace(row, why=f"{number}, no interval; a value is missing because a record failed", next=advice)
+        ratio = row.ours_ms / row.theirs_ms
+        values = f"{amount(row.ours_ms, 'ms')} against {amount(row.theirs_ms, 'ms')}, {ratio:.3g} times"
+        return replace(row, ratio=ratio, why=f"{values}: {number}, no interval", next=advice)
     fewest = min(block.n for side in (question.ours, question.theirs) for block in side.values())
     if fewest < question.measure.needs:
         advice = f"needs {question.measure.needs} records per block, saw {fewest}: lengthen the fault or raise the rate"

@@ -57,10 +57,14 @@ def test_fewer_than_six_blocks_decide_nothing() -> None:
     """This holds for any difference in any direction; the reason names the setting to change."""
     for count in range(1, 6):
         answer = row([1.0] * count, [9.0] * count)
-        assert ("inconclusive", f"a comparison needs 6 blocks of the plan, saw {count}: set blocks: 12") == (
+        assert ("inconclusive", "set blocks: 12 in the plan, at least 6, for an interval") == (
             answer.verdict,
             answer.next,
         )
+        assert answer.ratio == pytest.approx(1 / 9)
+        assert answer.why.endswith(f"0.111 times: {'one block' if count == 1 else f'{count} blocks'}, no interval")
+        assert (answer.low, answer.high, answer.p) == (None, None, None)
+    assert row([None], [9.0]).ratio is None
     assert "improved" == row([v / 9 for v in SAME[:6]], BASE[:6]).verdict
 
 
@@ -281,7 +285,7 @@ def test_runs_without_blocks_decide_nothing(tmp_path: Path) -> None:
     made["timeline"]["steps"] = [{"id": "kill-1", "kind": "kill", "at_ms": 0}]
     made["analysis"]["recoveries"][0]["fault"] = "kill-1"
     (found,) = two_runs(tmp_path, made, deepcopy(made))
-    assert {("inconclusive", "a comparison needs 6 blocks of the plan, saw 1: set blocks: 12")} == {
+    assert {("inconclusive", "set blocks: 12 in the plan, at least 6, for an interval")} == {
         (one.verdict, one.next) for one in found.rows
     }
     assert [1000.0, 30.0] == [one.ours_ms for one in found.rows]
@@ -369,7 +373,7 @@ def test_an_slo_with_confidence() -> None:
     assert [Status.PASS, Status.FAIL, Status.INCONCLUSIVE] == [sure(half, BASE, f).status for f in (0.7, 0.3, 0.5)]
     assert Status.FAIL == sure(half, BASE, 0.5, "<").status or sure(half, BASE, 0.5, "<").next is not None
     few = sure(half[:5], BASE[:5], 0.7)
-    assert (Status.INCONCLUSIVE, "a comparison needs 6 blocks of the plan, saw 5: set blocks: 12") == (
+    assert (Status.INCONCLUSIVE, "set blocks: 12 in the plan, at least 6, for an interval") == (
         few.status,
         few.next,
     )
