@@ -181,6 +181,16 @@ def budget_sentence(selection: Selection, reading: Reading) -> str:
     return f"{reading.censored} of {reading.n} {selection.about.counted} failed: {used} of the error budget of {budget}"
 
 
+def throughput(_: Selection, reading: Reading) -> Fraction:
+    """Return the records that succeeded in the window or slot (by the time of their success), per second of it."""
+    return Fraction((reading.n - reading.censored) * 1_000_000, max(1, reading.length_us))
+
+
+def throughput_sentence(_: Selection, reading: Reading) -> str:
+    rate, length_s = float(reading.value or 0), reading.length_us / 1e6
+    return f"{reading.n - reading.censored} records succeeded in {length_s:.3f} s, {rate:.4g} per second"
+
+
 def gap_sentence(selection: Selection, reading: Reading) -> str:
     nothing = f"; {selection.about.counted} waited, and none succeeded" if reading.censored else ""
     longest_s = float(reading.value or 0) / 1e6
@@ -217,10 +227,11 @@ _SCALES = {"ms": Fraction(1_000), "s": Fraction(1_000_000), "%": Fraction(1, 100
 class Metric:
     """SLO metric, such as ``produce.latency``; a row of ``METRICS``.
 
-    The ``unit`` of a metric is ``time``, ``share``, or the noun of a count. ``each`` lists the subjects allowed in an
-    SLO's ``for each SUBJECT``, ``ops`` the allowed comparisons. ``value`` calculates the metric's value from n > 0
-    records, ``sentence`` reports the value. An SLO must name a quantile, ``max`` or ``mean`` if ``has_aggregate``, a
-    success rate if ``has_target``. If ``slots``, the metric can be measured in time slots (``in every 1s of fault``).
+    The ``unit`` of a metric is ``time``, ``share``, ``records/s``, or the noun of a count. ``each`` lists the subjects
+    allowed in an SLO's ``for each SUBJECT``, ``ops`` the allowed comparisons. ``value`` calculates the metric's value
+    from n > 0 records, ``sentence`` reports the value. An SLO must name a quantile, ``max`` or ``mean`` if
+    ``has_aggregate``, a success rate if ``has_target``. If ``slots``, the metric can be measured in time slots
+    (``in every 1s of fault``).
     """
 
     side: Side
@@ -276,6 +287,8 @@ METRICS: dict[str, Metric] = {
     "produce.gap": Metric("produce", "gap", "time", _PRODUCER, sentence=gap_sentence),
     "consume.gap": Metric("consume", "gap", "time", _READER, sentence=gap_sentence),
     "commit.gap": Metric("commit", "gap", "time", _COMMITTER, sentence=gap_sentence),
+    "produce.throughput": Metric("produce", "gap", "records/s", _PRODUCER, throughput, throughput_sentence, ABOVE),
+    "consume.throughput": Metric("consume", "gap", "records/s", _READER, throughput, throughput_sentence, ABOVE),
     "produce.unavailable": Metric("produce", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
     "consume.unavailable": Metric("consume", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),
     "consume.lag": Metric("consume", "lag", "records", ("member",), has_aggregate=True),

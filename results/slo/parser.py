@@ -120,6 +120,14 @@ def share(tokens: Tokens) -> Decimal:
     return value / 100
 
 
+def rate(tokens: Tokens) -> Decimal:
+    value, unit = _number(tokens, "a rate like 50/s")
+    if unit != "/s" or not value:
+        tokens.fail(f"{tokens.peek()!r} is not a rate; write records per second, like 50/s")
+    tokens.take()
+    return value
+
+
 def times(tokens: Tokens) -> Decimal:
     """Parse the factor of a limit such as ``0.7 * p99``, a number above 0 without a unit, and ``*``."""
     value, unit = _number(tokens, "a factor like 0.7")
@@ -215,6 +223,8 @@ def _measure(tokens: Tokens) -> Measure:
         return _ended(tokens, Measure(first, op, _multiple(tokens, first), each), column)
     if unit in ("time", "share"):
         limit = Decimal(time_us(tokens)) if unit == "time" else share(tokens)
+    elif unit == "records/s":
+        limit = rate(tokens)
     else:
         limit = Decimal(whole(tokens, f"an integer like 1000 {unit}"))
         tokens.accept(unit)

@@ -1,5 +1,6 @@
 """Comparison of the judge's figures with the second readings, for all metrics of a run."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ class Comparison:
     @property
     def equal(self) -> bool:
         """True if both readings give the same value, to the microsecond, or both have too few values for one."""
-        check, lowest = self.judged.check, self.judged.asked.kind == "success"
+        check, lowest = self.judged.check, self.judged.asked.kind in ("success", "throughput")
         if not self.figures:
             return check.observed is None
         if check.observed is None:
@@ -50,6 +51,8 @@ class Comparison:
             return False
         if check.unit == "%":
             return abs(float(value * 100) - check.observed) <= SHARE_ERROR_MAX
+        if check.unit == "records/s":
+            return math.isclose(float(value), check.observed)
         return round(float(value)) == round(check.observed * SCALES.get(check.unit, 1))
 
     def __str__(self) -> str:
@@ -87,7 +90,8 @@ def questions(run: Run, *, subjects: bool = True) -> Iterator[Asked]:
                 yield from (Asked(f"{op}.{kind}", aggregate, window) for aggregate in AGGREGATES)
                 yield from (Asked(f"{op}.{kind}", "p50", window, by) for by in each)
             shares = () if op == "consume" else ("success", "budget(99%)")
-            for kind in (*shares, "gap"):
+            rates = () if op == "commit" else ("throughput",)
+            for kind in (*shares, "gap", *rates):
                 yield from (Asked(f"{op}.{kind}", None, window, by) for by in (None, *each))
             if op != "commit":
                 yield from (Asked(f"{op}.unavailable", None, window, by) for by in (None, "partition")[: 1 + divided])
@@ -105,7 +109,12 @@ def second_reading(run: Run, asked: Asked) -> Figures:
         return counts.figures(run, asked)
     if asked.metric in OF_GROUPS:
         return groups.figures(run, asked)
-    by_kind = {"gap": silences.gaps, "unavailable": silences.unavailable, "lag": waiting.figures}
+    by_kind = {
+        "gap": silences.gaps,
+        "throughput": silences.throughput,
+        "unavailable": silences.unavailable,
+        "lag": waiting.figures,
+    }
     by_kind["freshness"] = waiting.figures
     return by_kind.get(asked.kind, records.figures)(run, asked)
 

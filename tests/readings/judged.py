@@ -31,7 +31,7 @@ class Judged:
 
 
 LIMITS = {"lag": "< 900000000 records", "success": ">= 0.000001%", "budget": "<= 100%", "count": "<= 900000000"}
-LIMITS |= {"skew": "<= 900000000"}
+LIMITS |= {"skew": "<= 900000000", "throughput": ">= 0.000001/s"}
 """Limits that nearly every value keeps, by kind of metric; times have one of their own."""
 
 

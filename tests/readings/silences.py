@@ -87,6 +87,19 @@ def gaps(run: Run, asked: Asked) -> Figures:
     return found
 
 
+def throughput(run: Run, asked: Asked) -> Figures:
+    """Return the successes within the window, per second of it."""
+    spans = run.rows(f"select start_us, end_us from spans where window_name = '{asked.window}'")
+    length_us = sum(end_us - start_us for start_us, end_us in spans)
+    found: dict[str, list[Figure]] = {}
+    for who, figures in gaps(run, asked).items():
+        rates = [
+            Figure(None if one.value is None else Fraction((one.n or 0) * 1_000_000, length_us)) for one in figures
+        ]
+        found[who] = rates
+    return found
+
+
 def unavailable(run: Run, asked: Asked) -> Figures:
     """Return the time of each partition, and of the client as a whole, in stalls within the window."""
     rows = run.rows(f"""

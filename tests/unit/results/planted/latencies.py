@@ -105,11 +105,11 @@ def failures_in_a_p99(run: Run) -> None:
 
 @defect(
     "a client that succeeds in nothing for seven seconds",
-    fails=("slo/produce.gap-fault",),
+    fails=("slo/produce.gap-fault", "slo/produce.throughput-every-2s-of-fault"),
     says="the longest time without",
 )
 def seven_seconds_of_nothing(run: Run) -> None:
-    run.slos("produce.gap < 6s in fault")
+    run.slos("produce.gap < 6s in fault", "produce.throughput >= 20/s in every 2s of fault")
     for table in ("produce", "consume"):
         rows = run.frames[table]
         silent = rows["intended_us"].between(26 * S, 33_200_000) & (rows["producer_id"] == 1)

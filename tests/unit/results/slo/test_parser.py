@@ -88,6 +88,10 @@ FORMS: list[tuple[str, Slo]] = [
         Measure(Selection("produce.unavailable", None, "fault"), "<", D(3_000_000), "partition"),
     ),
     (
+        "produce.throughput >= 50.5/s in fault for each rack",
+        Measure(Selection("produce.throughput", None, "fault"), ">=", D("50.5"), "rack"),
+    ),
+    (
         "produce.budget(99.9%) <= 50% for a",
         Measure(Selection("produce.budget", arm="a", target=D("0.999")), "<=", D("0.5")),
     ),
@@ -158,6 +162,9 @@ WRONG = [
     ("produce.latency p95 < 1ms for each rak", 36, "did you mean 'rack'?"),
     ("commit.latency p95 < 1ms for each partition", 35, "write rack or broker"),
     ("consume.lag max < 1 for each rack", 30, "write member"),
+    ("produce.throughput >= 50", 23, "'50' is not a rate; write records per second, like 50/s"),
+    ("produce.throughput >= 0/s", 23, "is not a rate"),
+    ("produce.throughput < 50/s", 20, "a comparison expected"),
     ("produce.gap < 1s for each member", 27, "a subject expected, got 'member'"),
     ("consume.lag max for a <= 2 * max for b for each member", 40, "two arms have no member in common"),
     ("consume.lag max < 1ms", 19, "an integer like 1000 records expected"),

@@ -128,6 +128,24 @@ def test_a_gap(longest: LongestGap, due: int, status: Status) -> None:
 
 
 @pytest.mark.parametrize(
+    ("longest", "due", "status", "observed"),
+    [
+        (LongestGap(600, S), 600, PASS, 60.0),
+        (LongestGap(500, S), 600, PASS, 50.0),
+        (LongestGap(499, S), 600, FAIL, 49.9),
+        (LongestGap(0, 10 * S), 600, FAIL, 0.0),
+        (LongestGap(), 0, OPEN, None),
+    ],
+)
+def test_throughput(longest: LongestGap, due: int, status: Status, observed: float | None) -> None:
+    """Successes per second of the window, which has 10 s; without a record that was due there is no rate."""
+    stage = Stage(longest={("produce.gap", A, "fault"): longest})
+    stage.latency(Distribution(due, due, None, {}))
+    check = stage.check("produce.throughput >= 50/s in fault")
+    assert (status, "records/s", observed) == (check.status, check.unit, check.observed)
+
+
+@pytest.mark.parametrize(
     ("outages", "due", "status"),
     [
         ((), 100, PASS),
