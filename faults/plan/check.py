@@ -207,10 +207,33 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
         yield from _attached_fault(located.fault, located.loc, attach)
 
 
+IN_CONTAINERS = ("kill", "crash_loop", "stop", "restart", "pause", "rolling_restart", "cpu_quota", "memory_limit")
+"""Fault kinds for which the Docker container of a broker is enough."""
+
+
+def _in_container(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
+    """Yield a problem if a fault needs more than a container, or names a broker that has none."""
+    if fault.cluster_needs():
+        needed = ", ".join(fault.cluster_needs())
+        sentence = f"a {fault.kind} with these parameters needs `{needed}`, which only a launched cluster has"
+        yield Problem((*loc, "kind"), f"{sentence}: remove the parameter")
+    for place, text in fault.roles().items():
+        role = roles.parse(text)
+        if isinstance(role, roles.Node) and role.broker not in attach.containers:
+            named = ", ".join(map(str, attach.containers))
+            sentence = f"broker {role.broker} has no container under `attach.containers`, which has those of {named}"
+            yield Problem((*loc, *place), f"{sentence}: add it")
+
+
 def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
     may_delete = fault.kind in ("recreate_topic", "delete_records") and {*fault.topics().values()} <= {*attach.create}
+    if fault.kind in IN_CONTAINERS and attach.containers:
+        yield from _in_container(fault, loc, attach)
+        return
     why = None if may_delete else _REFUSED_KINDS.get(fault.kind)
-    if fault.family not in ("link", "Kafka", "client") or fault.needs:
+    if fault.kind in IN_CONTAINERS:
+        why = "Aftershock did not start the cluster; name the brokers' Docker containers under `attach.containers`"
+    elif fault.family not in ("link", "Kafka", "client") or fault.needs:
         why = "Aftershock did not start the cluster's processes, disks and networks"
     if why:
         sentence = (

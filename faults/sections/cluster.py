@@ -51,6 +51,7 @@ Hosts = Annotated[str, Field(pattern=rf"^{_HOST_PORT}(,{_HOST_PORT})*$")]
 HostPort = Annotated[str, Field(pattern=rf"^(http://)?{_HOST_PORT}/?$")]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 BrokerId = Annotated[StrictInt, Field(ge=0)]
+ContainerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
 BrokerNumber = Annotated[int, Field(ge=1, le=NODES_MAX)]
 
 
@@ -104,6 +105,7 @@ class Attach(Part):
     the API of your Toxiproxy. ``proxies`` lists the Toxiproxy proxies that faults may use, each with the broker that
     clients reach through it. ``brokers`` lists the brokers whose own settings and fetch sessions faults may change.
     ``create`` lists the topics that the run creates, and deletes at its end; all other topics of the plan must exist.
+    ``containers`` has the Docker containers of brokers that faults may kill, stop, pause, restart and limit.
     """
 
     bootstrap: Hosts
@@ -114,6 +116,7 @@ class Attach(Part):
     proxies: dict[str, BrokerId] = {}
     brokers: tuple[BrokerId, ...] = ()
     create: tuple[TopicName, ...] = ()
+    containers: dict[Annotated[int, Field(ge=0)], ContainerName] = {}
     security: Security = Security()
 
     @field_validator("security", mode="before")
@@ -129,6 +132,10 @@ class Attach(Part):
             raise ValueError("`toxiproxy` (its API) and `proxies` (the usable proxies) belong together: give both")
         if len(set(self.proxies.values())) < len(self.proxies):
             raise ValueError("two of the `proxies` lead to one broker: keep only the proxy that the clients use")
+        if len(set(self.containers.values())) < len(self.containers):
+            raise ValueError(
+                "two brokers have the same container under `containers`: name the container of each broker"
+            )
         if len(set(self.racks.values())) < len(self.racks):
             raise ValueError("two of the `racks` have the same value of `broker.rack`: remove one of the two")
         return self

@@ -27,6 +27,7 @@ from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
     AllowAttachOption,
+    AllowContainerOption,
     AllowExecOption,
     EvidenceOption,
     JsonOption,
@@ -85,6 +86,7 @@ def run(
     ] = False,
     allow_exec: AllowExecOption = False,
     allow_attach: AllowAttachOption = None,
+    allow_container: AllowContainerOption = None,
     secret: SecretOption = None,
     spark: SparkOption = None,
     strict: StrictOption = False,
@@ -105,7 +107,7 @@ def run(
         kafka=kafka,
         rehearse=rehearse,
         allow_exec=allow_exec,
-        permissions=Permissions(allow_attach or (), secret or ()),
+        permissions=Permissions(allow_attach or (), secret or (), allow_container or ()),
     )
     home, result = perform(job, out, progress, keep=keep, spark=spark, strict=strict)
     export_run(home, os.environ, progress.log)

@@ -17,6 +17,7 @@ from aftershock.errors import AftershockError, EngineError, PlanError
 from aftershock.harness.cli.options import (
     ERROR,
     AllowAttachOption,
+    AllowContainerOption,
     AllowExecOption,
     JsonOption,
     KafkaOption,
@@ -129,6 +130,7 @@ def heal(
     ] = None,
     out: OutOption = Path("runs"),
     allow_attach: AllowAttachOption = None,
+    allow_container: AllowContainerOption = None,
     secret: SecretOption = None,
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
@@ -143,7 +145,7 @@ def heal(
     log, home = Progress().log, out / run_id if run_id else None
     if home and is_attached(home):
         # the run directory may come from a stranger, and healing connects to the addresses that it names
-        given = Permissions(tuple(allow_attach or ()), tuple(secret or ()))
+        given = Permissions(tuple(allow_attach or ()), tuple(secret or ()), tuple(allow_container or ()))
         refuse_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
         print(redact("\n".join(healing.heal(None, run_id, log, home=home).actions)) or "nothing to heal")
         return 0

@@ -50,6 +50,14 @@ AllowAttachOption = Annotated[
         "--allow-attach", metavar="HOST:PORT", help="Allow connections to this address of your cluster; repeatable."
     ),
 ]
+AllowContainerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-container",
+        metavar="NAME",
+        help="Allow faults to kill, stop, pause and limit this container of your cluster; repeatable.",
+    ),
+]
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(

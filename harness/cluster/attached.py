@@ -22,10 +22,12 @@ from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultErro
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.assignments import all_worker_names, group_names
 from aftershock.harness.cluster.cluster import out_of_sync
-from aftershock.harness.cluster.node import ContainerUsage
+from aftershock.harness.cluster.node import ContainerUsage, KafkaNode, host_ports
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
+from aftershock.harness.cluster.topology import Node
 from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, metadata_request, raise_for, still_lacking
 from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.leader_history import Checkpoints
@@ -177,6 +179,13 @@ class NamedProxies(Toxiproxy):
         return {link: proxies[name] for link, name in self.user_names.items() if name in proxies}
 
 
+class NamedNodes(dict[BrokerId, KafkaNode]):
+    """Brokers with their containers; raises FaultError for a broker of which the plan names none."""
+
+    def __missing__(self, broker: BrokerId) -> KafkaNode:
+        raise FaultError(f"the plan names no container of broker {broker} under `attach.containers`: add it there")
+
+
 def link_name(attach: Attach, broker: int) -> str:
     return f"client_{attach.rack}-k{broker}"
 
@@ -233,13 +242,47 @@ class AttachedCluster:
         names = {kafka_rack: rack for rack, kafka_rack in self.descriptor.attach.racks.items()}
         return {broker.id: names.get(broker.rack or "", broker.rack or NO_RACK) for broker in self._description.brokers}
 
+    @cached_property
+    def nodes(self) -> Mapping[BrokerId, KafkaNode]:
+        """Brokers whose containers the plan names; raise ClusterError for a container that the engine does not have."""
+        containers, nodes = self.descriptor.attach.containers, NamedNodes()
+        if not containers:
+            return nodes
+        client = engine.connect()
+        for broker, name in containers.items():
+            with engine.docker_errors(ClusterError, f"find the container {name} of broker {broker}"):
+                container = client.containers.get(name)
+            node = Node(broker, self.racks.get(BrokerId(broker), NO_RACK), broker=True, controller=False)
+            nodes[BrokerId(broker)] = KafkaNode(node, container)
+        return nodes
+
+    def _check_containers(self) -> None:
+        """Raise ClusterError if a container does not run, or publishes the port of another broker."""
+        ports = {broker: {*host_ports(node.container).values()} for broker, node in self.nodes.items()}
+        for broker, node in self.nodes.items():
+            name = node.container.name
+            if (state := node.state()) != "running":
+                raise ClusterError(
+                    f"the container {name} of broker {broker} is {state}; start it, and run the plan again"
+                )
+            port = self.client_addresses[broker].port
+            if other := next(
+                (found for found, published in ports.items() if port in published and found != broker), None
+            ):
+                wrong = self.nodes[other].container.name
+                raise ClusterError(
+                    f"the container {wrong} publishes the port {port} of broker {broker}, not {name}: correct "
+                    "`attach.containers` in the plan"
+                )
+
     def check(self) -> None:
-        """Raise ClusterError if a broker or proxy that the plan names is missing, or Kafka denies access."""
+        """Raise ClusterError if a broker, container or proxy of the plan is missing, or Kafka denies access."""
         attach = self.descriptor.attach
-        for broker in (*attach.proxies.values(), *attach.brokers):
+        for broker in (*attach.proxies.values(), *attach.brokers, *attach.containers):
             if broker not in self.client_addresses:
                 brokers = ", ".join(map(str, self.client_addresses))
                 raise ClusterError(f"the attached cluster has no broker {broker}; its brokers are {brokers}")
+        self._check_containers()
         if self.toxiproxy:
             self.toxiproxy.check()
         self.admin.topics()
@@ -254,6 +297,14 @@ class AttachedCluster:
             except (OSError, UnsupportedError) as error:
                 raise ClusterError(f"the broker at {address} does not tell its API versions: {error}") from error
         return versions
+
+    def answers(self, broker: BrokerId) -> bool:
+        """Return True if a broker answers a new connection at the address that clients use."""
+        try:
+            with Connection(self.client_addresses[broker], _TIMEOUT_S, self.secured):
+                return True
+        except (OSError, UnsupportedError):
+            return False
 
     def versions(self) -> Mapping[str, str]:
         return {"toxiproxy": self.toxiproxy.version()} if self.toxiproxy else {}
@@ -277,7 +328,8 @@ class AttachedCluster:
         return {}  # a user's Toxiproxy may run without counters, so only the clients count bytes
 
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
-        return {}  # the cluster's machines are not accessible
+        usages = {broker: node.usage() for broker, node in self.nodes.items()}
+        return {broker: usage for broker, usage in usages.items() if usage}
 
     def metrics(self) -> Mapping[BrokerId, Mapping[str, float]]:
         return {}
@@ -364,7 +416,7 @@ class AttachedCluster:
         return tuple(deleted)
 
     def exits(self) -> Sequence[str]:
-        return ()
+        return [node.exit_of() for node in self.nodes.values() if node.state() == "exited"]
 
     def describe(self) -> dict[str, Any]:
         attach, security = self.descriptor.attach, self.security
@@ -383,5 +435,10 @@ class AttachedCluster:
                 "security": connection,
                 "proxies": {name: f"broker {broker}" for name, broker in attach.proxies.items()},
                 "topics created": sorted(self.descriptor.created),
+                **(
+                    {"containers": {name: f"broker {b}" for b, name in attach.containers.items()}}
+                    if attach.containers
+                    else {}
+                ),
             },
         }

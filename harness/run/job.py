@@ -1,11 +1,13 @@
 """Plan that is ready to run: compiled, and permitted by the user to start programs, to connect, and to read secrets.
 
 A plan may come from a stranger. It starts a program only with ``--allow-exec``, connects to an address only with
-``--allow-attach HOST:PORT``, and reads an environment variable or the file of a private key only with ``--secret
-NAME``. The last two can also be given in a project file::
+``--allow-attach HOST:PORT``, stops or limits a container of the user's only with ``--allow-container NAME``, and reads
+an environment variable or the file of a private key only with ``--secret
+NAME``. The last three can also be given in a project file::
 
     # aftershock.toml
     allow_attach = ["kafka-1.example:9093", "toxiproxy.example:8474"]
+    allow_containers = ["kafka-1"]
     secrets = ["KAFKA_PASSWORD"]
 
 The project file is searched from the working directory upwards, to the root of the Git repository or the home folder;
@@ -30,16 +32,25 @@ from aftershock.harness.cluster.topology import SWITCHES, ClusterSpec
 
 FILE = "aftershock.toml"
 SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name
-_KEYS = {"allow_attach": re.compile(r"[^\s,/@]+:\d{1,5}"), "secrets": re.compile(r"[^\s${}]+")}
-_EXAMPLES = {"allow_attach": '["kafka.example:9092"]', "secrets": '["KAFKA_PASSWORD"]'}
+_KEYS = {
+    "allow_attach": re.compile(r"[^\s,/@]+:\d{1,5}"),
+    "allow_containers": re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*"),
+    "secrets": re.compile(r"[^\s${}]+"),
+}
+_EXAMPLES = {
+    "allow_attach": '["kafka.example:9092"]',
+    "allow_containers": '["kafka-1"]',
+    "secrets": '["KAFKA_PASSWORD"]',
+}
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """Addresses that a plan may connect to, and environment variables and files of private keys that it may read."""
+    """Addresses that a plan may connect to, variables and private keys that it may read, and containers to stop."""
 
     addresses: Collection[str] = ()
     secrets: Collection[str] = ()
+    containers: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,8 @@ def read_project_file(folder: Path) -> ProjectFile:
         raise AftershockError(f"{path}: the project file can't be read ({error}); correct or remove it") from error
     if problems := list(_problems(path, text, content)):
         raise AftershockError("\n".join(problems))
-    return ProjectFile(path, Permissions(content.get("allow_attach", ()), content.get("secrets", ())))
+    lists = (content.get(key, ()) for key in ("allow_attach", "secrets", "allow_containers"))
+    return ProjectFile(path, Permissions(*lists))
 
 
 def _problems(path: Path, text: str, content: Mapping[str, Any]) -> Iterator[str]:
@@ -175,7 +187,7 @@ def refused_image(where: str, image: str) -> str:
 
 
 def refuse_attachment(attach: Attach, position: Callable[[Location], str], given: Permissions) -> None:
-    """Raise PlanError unless the user permits every address and every secret of an attached cluster.
+    """Raise PlanError unless the user permits every address, container and secret of an attached cluster.
 
     ``position`` returns where a value of the plan is written. ``given``: permissions of the command line, to which
     those of the project file are added.
@@ -190,6 +202,11 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
                 where = position(("cluster", "attach", key))
                 option = f"--allow-attach {normalise(address)}"
                 problems.append(f"{where}: the plan would connect to {address}; add {option} if you trust the plan")
+    for broker, container in attach.containers.items():
+        if container not in {*given.containers, *project.permissions.containers}:
+            where = position(("cluster", "attach", "containers", broker))
+            does = f"the plan would stop and limit the container {container}"
+            problems.append(f"{where}: {does}; add --allow-container {container} if you trust the plan")
     secrets = {
         "password": "read the environment variable {} and send it to the cluster",
         "key_password": "read the environment variable {}",

@@ -109,7 +109,8 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
     descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
     descriptor.write(home.path)
     watchdog.watch(ownership.owner(), home.run_id, home.path)
-    progress.log(f"attaching to {attach.bootstrap}: only topics and settings named in the plan are changed")
+    changed = "topics, settings and containers" if attach.containers else "topics and settings"
+    progress.log(f"attaching to {attach.bootstrap}: only {changed} named in the plan are changed")
     with closing(AttachedCluster(descriptor, home.path)) as cluster:
         cluster.check()
         refuse_missing_apis(job.timeline, attach, cluster.api_versions())

@@ -5,12 +5,13 @@ faults never destroy records and topics that existed before the run. `plan check
 rejected again at injection, because a role such as the controller is resolved to a node only then.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from aftershock.errors import FaultError
-from aftershock.faults.targets.values import BrokerId, Resource, TopicPartition
+from aftershock.faults.targets.values import BrokerId, BrokerState, Resource, TopicPartition
 from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachedCluster, link_name
 from aftershock.harness.cluster.cluster import Cluster
@@ -25,7 +26,16 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 
 class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
-    """All operations of faults on an attached cluster, on its topics and settings, its links, and the run's clients."""
+    """All operations of faults on an attached cluster, on its topics, settings, links and containers, and on clients.
+
+    Brokers whose containers the plan names under ``attach.containers`` have the operations of launched nodes that need
+    no more than a container.
+    """
+
+    kill, stop, start = NodesWorld.kill, NodesWorld.stop, NodesWorld.start
+    pause, resume = NodesWorld.pause, NodesWorld.resume
+    limits, limit = MachineWorld.limits, MachineWorld.limit
+    throttled, memory_used, _stats = MachineWorld.throttled, MachineWorld.memory_used, MachineWorld._stats  # noqa: SLF001
 
     def __init__(self, cluster: AttachedCluster, clients: ClientProcesses) -> None:
         self._attached = cluster
@@ -52,6 +62,25 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
     def racks(self) -> Mapping[BrokerId, str]:
         return self._attached.racks
+
+    def has_hosts(self) -> bool:
+        return False
+
+    async def state(self, broker: BrokerId) -> BrokerState:
+        """Return the state of a broker's container; of a broker without one, whether the cluster has it."""
+        if node := self._attached.nodes.get(broker):
+            return await asyncio.to_thread(node.state)
+        return "running" if broker in await self.registered() else "exited"
+
+    async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
+        """Return the brokers that the controller knows, without those that a fault may have stopped and don't answer.
+
+        The controller misses a broker only after its session, so a broker that was stopped for less was never fenced.
+        """
+        known = await super().registered(excluding)
+        named = [broker for broker in known if broker in self._attached.nodes]
+        answers = await asyncio.gather(*(asyncio.to_thread(self._attached.answers, broker) for broker in named))
+        return known - {broker for broker, answered in zip(named, answers, strict=True) if not answered}
 
     def _address_of(self, proxy: Proxy) -> Address:
         return self._attached.client_addresses[BrokerId(proxy.node)]

@@ -61,11 +61,12 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @dataclass(frozen=True)
 class TheirKafka:
-    """Addresses: ``ports`` on loopback by listener, ``toxiproxy``, and the folder with certificates."""
+    """Addresses: ``ports`` on loopback by listener, ``toxiproxy``; folder with certificates; name of the container."""
 
     ports: dict[str, int]
     toxiproxy: Toxiproxy
     certificates: Path
+    container: str
 
     def bootstrap(self, listener: str) -> str:
         return f"localhost:{self.ports[listener]}"
@@ -128,7 +129,7 @@ def their_kafka(home: Path) -> Iterator[TheirKafka]:
         network = client.networks.create(run_id, labels=marks)
         proxy = _toxiproxy(client, network.name, marks)
         ports = {name: host_ports(proxy)[port] for name, port in LISTENERS.items()}
-        theirs = TheirKafka(ports, Toxiproxy("127.0.0.1", host_ports(proxy)[_API]), home)
+        theirs = TheirKafka(ports, Toxiproxy("127.0.0.1", host_ports(proxy)[_API]), home, f"{network.name}-kafka")
         _populate(theirs.toxiproxy)
         _broker(client, network.name, marks, theirs)
         _await_users(theirs)
@@ -195,6 +196,7 @@ def _broker(client: docker.DockerClient, network: str, marks: dict[str, str], th
     container = client.containers.create(
         engine.kafka_image(client, engine.DEFAULT_KAFKA, print).name,
         [_RUN],
+        name=theirs.container,
         environment={
             "CLUSTER_ID": "dGhlaXJzLW9uZS1ub2RlMQ",
             "KAFKA_HEAP_OPTS": "-Xms192m -Xmx256m",

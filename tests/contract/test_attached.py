@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import docker
 import pytest
 from ruamel.yaml import YAML
 
@@ -202,6 +203,76 @@ def test_a_plan_leaves_a_foreign_cluster_unchanged(theirs: TheirKafka, tmp_path:
     facts = json.loads((run / "run.json").read_text())
     assert [{"id": 1, "rack": "z", "dialled": theirs.bootstrap("secure")}] == facts["brokers"]
     assert "on an attached cluster" in (run / "report.html").read_text()
+
+
+def contained(theirs: TheirKafka) -> str:
+    attach = theirs.attach("open", theirs.security("open"))[:-1]
+    return attach + f", containers: {{1: {theirs.container}}}}}"
+
+
+@pytest.mark.nightly
+def test_faults_on_a_container_of_theirs(theirs: TheirKafka, tmp_path: Path) -> None:
+    """Kill, freeze, restart and limit the user's broker by permission: PASS, witnessed, and the container as before."""
+    container = docker.from_env().containers.get(theirs.container)
+    before, limits = theirs.state(), container.attrs["HostConfig"]["CpuQuota"]
+    faults = [
+        "{kind: kill, broker: 1, at: 500ms, for: 6s}",
+        "{kind: pause, broker: leader of orders/0, at: 25s, for: 4s}",
+        "{kind: restart, broker: 1, at: 40s}",
+        "{kind: cpu_quota, broker: 1, cpus: 0.05, at: 70s, for: 6s}",
+    ]
+    plan = written(
+        theirs, tmp_path, "open", attach=contained(theirs), faults=f"[{', '.join(faults)}]", arms="{ours: {}}"
+    )
+    run, said = performed(plan, tmp_path, "--allow-container", theirs.container)
+    verdict = json.loads((run / "verdict.json").read_text())
+    proven = {check["id"]: check["status"] for check in verdict["checks"] if check["kind"] in ("witness", "exposure")}
+    kinds = ("kill-1", "pause-1", "restart-1", "cpu_quota-1")
+    assert {f"witness/{kind}": "PASS" for kind in kinds}.items() <= proven.items()
+    assert "unplanned" not in verdict
+    assert [] == leaks(run, said)
+    container.reload()
+    assert ("running", limits) == (container.status, container.attrs["HostConfig"]["CpuQuota"])
+    assert before == theirs.state()
+
+
+@pytest.mark.nightly
+def test_a_container_of_theirs_is_started_again_from_outside(theirs: TheirKafka, tmp_path: Path) -> None:
+    """The runner is killed while their broker is down; `heal` starts it, with the permission, and not without."""
+    kill = "[{kind: kill, broker: 1, at: 0s, for: 60s}]"
+    plan = written(theirs, tmp_path, "open", attach=contained(theirs), faults=kill, arms="{ours: {}}")
+    allowed = ["--allow-container", theirs.container]
+    container = docker.from_env().containers.get(theirs.container)
+
+    def state() -> str:
+        container.reload()
+        return str(container.status)
+
+    with (tmp_path / "said").open("wb") as said:
+        words = [*command(plan, tmp_path / "runs", "run"), *allowed]
+        runner = subprocess.Popen(words, env=environment(), stdout=said, stderr=said, start_new_session=True)
+        down = still_lacking(lambda: "" if state() == "exited" else "it runs", 60)
+        os.kill(runner.pid, signal.SIGKILL)
+        runner.wait()
+    assert not down, (tmp_path / "said").read_text()
+    (run,) = (tmp_path / "runs").iterdir()
+    words = [word for word in command(plan, run.parent, "heal", "--run", run.name) if word != str(plan)]
+    refused = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=90, check=False)
+    assert (3, True) == (refused.returncode, f"add {' '.join(allowed)} if you trust" in refused.stderr)
+    healed = subprocess.run(
+        [*words, *allowed], env=environment(), capture_output=True, text=True, timeout=90, check=False
+    )
+    assert 0 == healed.returncode, healed.stderr
+    assert state() == "running"
+
+
+def test_a_container_needs_permission(theirs: TheirKafka, tmp_path: Path) -> None:
+    plan = written(theirs, tmp_path, "open", attach=contained(theirs), faults="[{kind: restart, broker: 1, at: 0s}]")
+    words = command(plan, tmp_path / "runs", "run")
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert 3 == done.returncode
+    assert f"would stop and limit the container {theirs.container}; add --allow-container" in done.stderr
+    assert not list((tmp_path / "runs").glob("*"))
 
 
 @pytest.mark.parametrize("by", ["heal", pytest.param("watchdog", marks=pytest.mark.nightly)])

@@ -53,6 +53,37 @@ def test_what_may_be_done(fault: str) -> None:
     assert plan.cluster.attach is not None
 
 
+IN_CONTAINERS = [
+    "{kind: kill, broker: 1, at: 0s, for: 4s}",
+    "{kind: pause, broker: leader of orders/0, at: 0s, for: 4s}",
+    "{kind: restart, broker: 2, at: 0s}",
+    "{kind: rolling_restart, at: 0s}",
+    "{kind: cpu_quota, broker: 1, cpus: 0.1, at: 0s, for: 4s}",
+]
+
+
+@pytest.mark.parametrize("fault", IN_CONTAINERS)
+def test_brokers_in_named_containers_may_be_stopped(fault: str) -> None:
+    check(load_plan(written(REACHED + ", containers: {1: kafka-1, 2: kafka-2}", fault)).plan)
+    why = f"a {fault[7:].partition(',')[0]} is refused on an attached cluster"
+    assert f"{why}: Aftershock did not start the cluster; name the brokers' Docker containers" in problems_of(
+        written(REACHED, fault)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("{kind: kill, broker: 3, at: 0s, for: 4s}", "broker 3 has no container under `attach.containers`"),
+        ("{kind: kill, broker: 1, host: silent, at: 0s, for: 4s}", "needs `hosts`, which only a launched cluster has"),
+        ("{kind: disk_full, broker: 1, at: 0s, for: 4s}", "a disk_full is refused on an attached cluster"),
+        ("{kind: lose_rack, rack: a, at: 0s, for: 4s}", "a lose_rack is refused on an attached cluster"),
+    ],
+)
+def test_a_container_is_not_enough_for_everything(fault: str, why: str) -> None:
+    assert why in problems_of(written(REACHED + ", containers: {1: kafka-1, 2: kafka-2}", fault))
+
+
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
@@ -93,6 +124,8 @@ def test_what_is_refused(fault: str, why: str) -> None:
         ("bootstrap: 'k:1', toxiproxy: 'p:1'", "belong together"),
         ("bootstrap: 'k:1', toxiproxy: 'p:1', proxies: {a: 1, b: 1}", "lead to one broker"),
         ("bootstrap: 'k:1', racks: {a: z, b: z}", "have the same value of `broker.rack`"),
+        ("bootstrap: 'k:1', containers: {1: a, 2: a}", "two brokers have the same container"),
+        ("bootstrap: 'k:1', containers: {1: 'a b'}", "got `a b`"),
         ("bootstrap: 'k:1', create: [odrers]", "did you mean `orders`?"),
         ("bootstrap: 'k:1', security: {protocol: SASL_SSL, user: alice}", "needs `mechanism`"),
         ("bootstrap: 'k:1', security: {protocol: SSL, user: alice}", "`user` only applies to SASL"),

@@ -19,6 +19,7 @@ name: attached
 cluster:
   attach:
     bootstrap: kafka:9093
+    containers: {1: kafka-1}
     security: {protocol: SASL_SSL, mechanism: PLAIN, user: alice, password: "${PASSWORD}", ca: ca.pem}
 topics: [{name: orders, partitions: 1, replication: 1}]
 workloads: [{name: orders, produce: {topic: orders, rate: 1/s}, consume: {topic: orders, group: g}}]
@@ -42,6 +43,7 @@ def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert is_attached(tmp_path)
     again = read_descriptor(tmp_path)
     assert cluster.descriptor == again
+    assert again.attach.containers == {1: "kafka-1"}
     assert (("orders",), ("orders-baseline-produce", "orders-baseline-consume"), {"fresh": TOPIC_ID}) == (
         again.topics,
         again.clients,

@@ -66,6 +66,26 @@ def test_the_options_permit_it() -> None:
         prepared(ADDRESSES, ("KAFKA_PASSWOR", "KAFKA_PASSWORD_"))
 
 
+def test_each_container_is_refused_with_its_flag(project: Path) -> None:
+    """By the option, or by the project file; another container's permission does not count."""
+    text = PLAN.format(bootstrap=BOOTSTRAP, admin=ADMIN, name="KAFKA_PASSWORD")
+    text = text.replace("    proxies:", "    containers: {1: kafka-1, 2: kafka-2}\n    proxies:")
+
+    def permitted(*containers: str) -> Job:
+        given = Permissions(ADDRESSES, ("KAFKA_PASSWORD",), containers)
+        return prepare(text, (), 1, print, permissions=given)
+
+    assert permitted("kafka-1", "kafka-2").attach
+    with pytest.raises(PlanError) as refused:
+        permitted("kafka-1", "kafka-22")
+    assert refused.value.problems[0].endswith(
+        "the container kafka-2; add --allow-container kafka-2 if you trust the plan"
+    )
+    assert len(refused.value.problems) == 2
+    (project / "aftershock.toml").write_text('allow_containers = ["kafka-2"]\n')
+    assert permitted("kafka-1").attach
+
+
 @pytest.mark.usefixtures("project")
 def test_a_variable_with_the_prefix_needs_no_permission() -> None:
     assert prepared(ADDRESSES, name="AFTERSHOCK_SECRET_KAFKA").attach

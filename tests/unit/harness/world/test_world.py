@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -10,7 +10,9 @@ from aftershock.errors import FaultError
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId, Toxic
 from aftershock.faults.targets.world import World
-from aftershock.harness.cluster.attached import AttachmentDescriptor, NamedProxies
+from aftershock.harness.cluster.attached import AttachmentDescriptor, NamedNodes, NamedProxies
+from aftershock.harness.cluster.node import KafkaNode
+from aftershock.harness.cluster.topology import Node
 from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.world import AttachedWorld
 from aftershock.workloads.kafka.wire.connection import Address
@@ -49,6 +51,22 @@ class Kafka:
         return lambda *_, **__: self.asked.append(verb)
 
 
+class Container:
+    """A paused container of the user's; ``asked`` lists what was done to it."""
+
+    name, status = "theirs-2", "paused"
+    attrs: ClassVar = {"HostConfig": {"NetworkMode": "bridge"}, "State": {"ExitCode": 0}}
+    client = SimpleNamespace(containers=SimpleNamespace(list=lambda **_: []))
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def reload(self) -> None: ...
+
+    def __getattr__(self, verb: str) -> Callable[..., None]:
+        return lambda **_: self.asked.append(verb)
+
+
 @pytest.fixture
 def cluster() -> Any:
     descriptor = AttachmentDescriptor(
@@ -61,6 +79,8 @@ def cluster() -> Any:
         client_addresses={ONE: Address("k", 1), TWO: Address("k", 2)},
         toxiproxy=Server({"client_a-k1": "one"}),
         secured=PLAINTEXT,
+        nodes=NamedNodes({TWO: KafkaNode(Node(2, "b", broker=True, controller=False), cast("Any", Container()))}),
+        answers=lambda _: False,
     )
 
 
@@ -130,7 +150,29 @@ async def test_targets_that_the_plan_names_are_allowed(world: AttachedWorld, clu
     assert 1 == len(cluster.admin.asked)
 
 
-@pytest.mark.parametrize("verb", ["kill", "stop", "start", "pause", "resume", "limit", "fill", "seal", "add_rule"])
+@pytest.mark.parametrize(
+    ("verb", "done"),
+    [("kill", "kill"), ("stop", "stop"), ("start", "start"), ("pause", "pause"), ("resume", "unpause")],
+)
+async def test_only_named_containers_are_touched(world: AttachedWorld, cluster: Any, verb: str, done: str) -> None:
+    """Also if a role resolves to the broker only at injection."""
+    with pytest.raises(FaultError, match=r"the plan names no container of broker 1 under `attach\.containers`"):
+        await getattr(world, verb)(ONE)
+    await getattr(world, verb)(TWO)
+    assert [done] == cluster.nodes[TWO].container.asked
+
+
+async def test_a_broker_that_does_not_answer_is_not_in_service(world: AttachedWorld, cluster: Any) -> None:
+    """The controller still lists a broker that was stopped for less than its session; of others, its list counts."""
+    members = [SimpleNamespace(id=broker, fenced=False) for broker in (ONE, TWO)]
+    cluster.admin = SimpleNamespace(members=lambda _: members)
+    assert {ONE} == await world.registered()
+    assert ("running", "paused") == (await world.state(ONE), await world.state(TWO))
+    cluster.answers = lambda _: True
+    assert {ONE, TWO} == await world.registered()
+
+
+@pytest.mark.parametrize("verb", ["crash", "vanish", "fill", "seal", "add_rule", "set_clock"])
 async def test_operations_that_need_a_launched_cluster_are_refused(world: AttachedWorld, verb: str) -> None:
     """The refusal is a FaultError, so that it is recorded and the run continues."""
     with pytest.raises(
