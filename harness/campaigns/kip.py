@@ -228,6 +228,8 @@ def text(result: TrialResult) -> str:
             lines += _text_row("clients", claim.clients)
         if claim.published:
             lines += _text_row("published", claim.published)
+        if claim.statistic:
+            lines += _text_row("statistic", claim.statistic)
         lines += _text_row("measured", statement.figure(claim.ours))
         if claim.bound:
             lines += [*_text_row("rule", claim.design), *_text_row("result", claim.word)]

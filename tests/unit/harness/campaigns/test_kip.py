@@ -1,6 +1,7 @@
 """Run of a trial part by part, with resumption after an interrupt."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,7 @@ ONE, OTHER = (
     Planned(name, "kips/951-move", 60.0, (f"timing.steady={s}s",), 8, 6.0, off=("timing.steady=9s",))
     for name, s in (("a", 5), ("b", 6))
 )
-REGISTRATION = Registration(3, (replace(claim("a"), headline=True), claim("b")))
+REGISTRATION = Registration(3, (replace(claim("a"), headline=True, statistic="not the KIP's own"), claim("b")))
 TRIAL = Trial(951, "made up", REGISTRATION, (ONE, OTHER), lambda _: ())
 
 
@@ -224,6 +225,8 @@ def test_the_result_in_every_format(go: Go, home: Path) -> None:
     shown = output.write(TRIAL, told, home).read_text(encoding="utf-8")
     assert "<script" not in shown
     assert "KIP-951, made up: contradicted" in shown
+    for texts in (shown, output.text(told), kip_pages.digest([(told, [])])):
+        assert re.search(r"statistic:? +not the KIP(&#39;|')s own", texts)
     rows = kip_pages.rows_of(told, "")
     lines = [line for line in kip_pages.section(told, rows, ()).splitlines() if line.startswith("| <a")]
     assert ['<a id="a"></a>a<br>claim, headline', '<a id="b"></a>b<br>claim'] == [
