@@ -58,9 +58,9 @@ docs: bootstrap
 site: docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict --quiet
 
-# the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
+# the result tables of the KIPs' trials, and their digest in docs/KIPS.md, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap
-	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/evidence docs/kips README.md
+	$(BIN)/python -m aftershock.harness.campaigns.publish kips runs docs/evidence docs/kips docs/KIPS.md
 
 # the evidence of the KIPs' headline claims, from runs/ into the repository: `aftershock kip 951 --from docs/evidence/kip951`
 evidence: bootstrap

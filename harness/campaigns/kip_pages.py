@@ -1,4 +1,4 @@
-"""Pages of the KIPs in the documentation, and their digest in the README.
+"""Pages of the KIPs in the documentation, and their digest in docs/KIPS.md.
 
 The page of a KIP has three generated blocks. The *answer* (the headline, its launches, and the promises of the text by
 result) and the *recount* (the SQL that computes the headline's figure) come from the evidence in the repository. The

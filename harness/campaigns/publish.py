@@ -4,13 +4,13 @@
 
 * ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
 * ``launch OUT FOLDER KIP ...`` adds the headline's runs below ``OUT/kips`` to ``FOLDER/kip<N>`` as a further launch
-* ``kips OUT EVIDENCE FOLDER README`` writes the headlines of the trials in ``EVIDENCE/kip<N>``, and charts and tables
+* ``kips OUT EVIDENCE FOLDER PAGE`` writes the headlines of the trials in ``EVIDENCE/kip<N>``, and charts and tables
   of the trials below ``OUT/kips``, to ``FOLDER/kip<N>.md``, the promises of the KIPs' texts to ``FOLDER/promises.md``,
-  and a digest into README
+  and a digest into PAGE
 * ``durability OUT FOLDER PAGE`` reduces the runs below OUT to FOLDER, and writes the tables of power cuts
 * ``machines OUT FOLDER PAGE`` stores the checks of the plans about sick machines in FOLDER, and writes their tables
 * ``gallery FOLDER PAGE README [NAME OUT]`` reduces the audit below OUT, if named, to ``FOLDER/NAME``, and writes the
-  cards of all audits below FOLDER, and a short form of the card ``clients`` into README
+  cards of all audits below FOLDER, and three rows of the card ``clients`` into README
 """
 
 import json
@@ -175,14 +175,19 @@ def cards(folder: Path) -> str:
     return "\n\n".join(sections)
 
 
+IN_README = ("leader-crashes", "coordinator-killed", "acks-lost")
+"""Scenarios of the README's table: in them the clients of the gallery differ the most."""
+
+
 def brief(stored: card.Card) -> str:
-    """Return a card as a table of marks, with the median of the recovery, or with what was slow or broken."""
+    """Return rows of a card as a table of marks, with the median of the recovery, or with what was slow or broken."""
     rows = [
         [
             scenario.replace("-", " "),
             *(card.marked(cell, lambda cell: cell.brief or card.median(cell)) for cell in stored.row(scenario)),
         ]
-        for scenario in stored.cells
+        for scenario in IN_README
+        if scenario in stored.cells
     ]
     return "".join(table(["", *stored.clients], rows)).rstrip()
 

@@ -35,13 +35,13 @@ def recounted(sql: str) -> dict[str, float]:
 
 
 def test_the_pages_are_those_of_the_evidence(tmp_path: Path) -> None:
-    """Without new runs, `make kips` changes nothing: neither pages, nor promises, nor the digest in the README."""
-    pages, readme = tmp_path / "kips", tmp_path / "README.md"
+    """Without new runs, `make kips` changes nothing: neither pages, nor promises, nor the digest in docs/KIPS.md."""
+    pages, digest = tmp_path / "kips", tmp_path / "KIPS.md"
     shutil.copytree("docs/kips", pages)
-    shutil.copy("README.md", readme)
-    publish.kips(str(tmp_path / "runs"), "docs/evidence", str(pages), str(readme))
-    for path in (*pages.iterdir(), readme):
-        published = Path("README.md") if path == readme else Path("docs/kips") / path.name
+    shutil.copy("docs/KIPS.md", digest)
+    publish.kips(str(tmp_path / "runs"), "docs/evidence", str(pages), str(digest))
+    for path in (*pages.iterdir(), digest):
+        published = Path("docs/KIPS.md") if path == digest else Path("docs/kips") / path.name
         assert path.read_bytes() == published.read_bytes(), f"{published}: run `make kips`"
 
 
