@@ -170,7 +170,7 @@ def _child_key(current: Any, step: str, change: str) -> str | int:
     )
 
 
-_REFUSED_KINDS = {
+REFUSED_KINDS = {
     "move_controller": "restarting, pausing or killing a node only works on a launched cluster",
     "kill_controller": "killing a node only works on a launched cluster",
     "fence_broker": "cutting the link between a broker and the controllers only works on a launched cluster",
@@ -230,7 +230,7 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
     if fault.kind in IN_CONTAINERS and attach.containers:
         yield from _in_container(fault, loc, attach)
         return
-    why = None if may_delete else _REFUSED_KINDS.get(fault.kind)
+    why = None if may_delete else REFUSED_KINDS.get(fault.kind)
     if fault.kind in IN_CONTAINERS:
         why = "Aftershock did not start the cluster; name the brokers' Docker containers under `attach.containers`"
     elif fault.family not in ("link", "Kafka", "client") or fault.needs:

@@ -204,6 +204,7 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
     machine.images,
     machine.doctor,
     init.init,
+    adhoc.attach,
     adhoc.inject,
     adhoc.heal,
     adhoc.conformance,

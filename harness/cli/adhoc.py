@@ -241,6 +241,16 @@ def conformance(
     return 1 if any(result.outcome == "failed" for result in results) else 0
 
 
+def attach(
+    bootstrap: Annotated[str, typer.Argument(metavar="HOST:PORT[,…]", help="Addresses of your cluster, plain text.")],
+) -> int:
+    """Survey your cluster: its brokers and their containers, which faults are possible, and the lines for a plan."""
+    from aftershock.harness.adhoc.survey import survey
+
+    print(*survey(bootstrap).lines(), sep="\n")
+    return 0
+
+
 def plan_faults(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the built-in fault kinds as the page docs/FAULTS.md.")
