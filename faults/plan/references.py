@@ -14,7 +14,7 @@ from itertools import combinations
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.sections.broker_settings import Owner, setting_refusal
+from aftershock.faults.sections.broker_settings import Owner, setting_refusal, value_refusal
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.sections.units import DAY_MS
 from aftershock.faults.sections.workloads import Commit, Consume, Workload
@@ -127,13 +127,16 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
                 yield Problem((f"{part}s", index, "name"), sentence)
             names.add(entry.name)
     yield from duplicate_ids(draft)
+    ranges = False
     if draft.cluster is not None:
-        yield from setting_problems("node", draft.cluster.config, ("cluster", "config"))
+        version = draft.cluster.kafka
+        ranges = draft.cluster.image is None and (version == "default" or version.startswith("4."))
+        yield from setting_problems("node", draft.cluster.config, ("cluster", "config"), ranges=ranges)
         for broker, config in (draft.cluster.brokers or {}).items():
-            yield from setting_problems("node", config, ("cluster", "brokers", broker))
+            yield from setting_problems("node", config, ("cluster", "brokers", broker), ranges=ranges)
     for index, topic in draft.topics.items():
         foreign = draft.attach is not None
-        yield from setting_problems("topic", topic.config, ("topics", index, "config"), foreign=foreign)
+        yield from setting_problems("topic", topic.config, ("topics", index, "config"), foreign=foreign, ranges=ranges)
     replicas = 0
     for index, topic in draft.topics.items():
         if draft.cluster is None:
@@ -149,9 +152,7 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
             sentence = f"replication {topic.replication} exceeds the {brokers} brokers; lower it or add brokers"
             yield Problem((*loc, "replication"), sentence)
         min_isr = topic.config.get(_MIN_ISR, draft.cluster.config.get(_MIN_ISR, "1"))
-        if not min_isr.isdecimal() or int(min_isr) < 1:
-            yield Problem((*loc, "config", _MIN_ISR), f"{_MIN_ISR} must be an integer of at least 1, got `{min_isr}`")
-        elif int(min_isr) > topic.replication:
+        if min_isr.isdecimal() and int(min_isr) > topic.replication:
             sentence = f"{_MIN_ISR} {min_isr} exceeds the topic's replication {topic.replication}; lower it"
             yield Problem((*loc, "config", _MIN_ISR), sentence)
     yield from _workloads(draft)
@@ -161,12 +162,17 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def setting_problems(
-    owner: Owner, settings: Mapping[str, str], loc: Location, *, foreign: bool = False
+    owner: Owner, settings: Mapping[str, str], loc: Location, *, foreign: bool = False, ranges: bool = True
 ) -> Iterator[Problem]:
-    """Yield a problem for each setting of a node or topic that a plan may not use."""
+    """Yield a problem for each setting of a node or topic that a plan may not use, or with a value that Kafka refuses.
+
+    ``foreign`` and ``ranges`` are explained in ``sections/broker_settings.py``.
+    """
     for name, value in settings.items():
         if refusal := setting_refusal(owner, name, value, foreign=foreign):
             yield Problem((*loc, name), refusal, on_key=True)
+        elif refusal := value_refusal(owner, name, value, ranges=ranges):
+            yield Problem((*loc, name), refusal)
 
 
 def duplicate_ids(draft: Draft) -> Iterator[Problem]:

@@ -31,7 +31,7 @@ from aftershock.faults.kinds.fault import (
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import NO_SETTING, Values, settings_not_in_force
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
-from aftershock.faults.sections.broker_settings import Owner, setting_refusal
+from aftershock.faults.sections.broker_settings import Owner, setting_refusal, value_refusal
 from aftershock.faults.sections.cluster import ConfigText
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.roles import RoleText, resolve
@@ -180,6 +180,9 @@ class Config(Fault):
                 owner: Owner = "node" if self.broker else "topic"
                 if refused := setting_refusal(owner, name, value, foreign=plan.cluster is None):
                     yield Problem(("set", name), refused, on_key=True)
+                elif refused := value_refusal(owner, name, value, ranges=False):
+                    yield Problem(("set", name), refused)
+                    continue
             default = str(POOLS[name]) if POOLS.get(name) else None
             if self.broker and (refused := resize_refusal(name, settings.get(name, default), value)):
                 yield Problem(("set", name), refused)

@@ -5,7 +5,7 @@ import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
-/** Prints Kafka's own settings as lines `node NAME TYPE` and `topic NAME TYPE`, from the definitions that brokers use. */
+/** Prints Kafka's own settings as lines `node NAME TYPE RANGE` and `topic …`, from the definitions that brokers use. */
 public class SettingNames {
     public static void main(String[] arguments) throws ReflectiveOperationException {
         Map<String, ConfigDef.ConfigKey> node = new TreeMap<>(AbstractKafkaConfig.CONFIG_DEF.configKeys());
@@ -24,6 +24,13 @@ public class SettingNames {
     }
 
     private static void print(String kind, Map<String, ConfigDef.ConfigKey> keys) {
-        keys.forEach((name, key) -> System.out.println(kind + " " + name + " " + key.type()));
+        keys.forEach((name, key) -> System.out.println(kind + " " + name + " " + key.type() + range(key.validator)));
+    }
+
+    /** The permitted values, such as ` [1,...]` or ` [compact, delete]`; empty where a validator does not list them. */
+    private static String range(ConfigDef.Validator validator) {
+        boolean listed = validator instanceof ConfigDef.Range || validator instanceof ConfigDef.ValidString
+                || validator instanceof ConfigDef.ValidList;
+        return listed && validator.toString().startsWith("[") ? " " + validator : "";
     }
 }
