@@ -6,7 +6,7 @@ faults, so that references to these names are not reported as undeclared.
 """
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -32,7 +32,16 @@ from aftershock.faults.plan.model import (
 )
 from aftershock.faults.sections.cluster import Attach, Cluster
 from aftershock.faults.sections.document import Location, Problem, did_you_mean
-from aftershock.faults.sections.units import RANGES_MAX, corners, parse_range, ranges_in
+from aftershock.faults.sections.units import (
+    RANGES_MAX,
+    corners,
+    format_duration,
+    format_size,
+    parse_duration_ms,
+    parse_range,
+    parse_size_bytes,
+    ranges_in,
+)
 from aftershock.faults.sections.workloads import Timing, Topic, Workload
 from aftershock.results.slo import Slo, SloSyntaxError
 from aftershock.results.slo import parse as parse_slo
@@ -86,7 +95,8 @@ def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> 
         value = detail["input"]
         text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         shown = f"`{text}`" if len(text) <= 60 else f"`{text[:57]}...`"  # noqa: PLR2004 -- fits a line
-        sentence = template.format(**detail.get("ctx", {}), value=shown)
+        context = {key: _in_unit_of(detail["input"], limit) for key, limit in detail.get("ctx", {}).items()}
+        sentence = template.format(**context, value=shown)
     else:
         sentence = f"is not valid ({detail['msg']}): correct it"
     if on_key:
@@ -94,6 +104,16 @@ def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> 
     elif name is not None:
         sentence = f"`{name}` {sentence}"
     return Problem(place, sentence, on_key)
+
+
+def _in_unit_of(given: object, limit: Any) -> Any:
+    """Return a limit in the plan's notation if the value that exceeds it is a duration or a size with a unit."""
+    if isinstance(given, str) and type(limit) is int:
+        for parse, write in ((parse_duration_ms, format_duration), (parse_size_bytes, format_size)):
+            with suppress(ValueError):
+                parse(given)
+                return write(limit)
+    return limit
 
 
 def keys_at(model: type[BaseModel], loc: Location) -> list[str]:
@@ -104,6 +124,9 @@ def keys_at(model: type[BaseModel], loc: Location) -> list[str]:
 
     current: Any = model
     for step in loc:
+        if get_origin(current) is dict:  # the step is a name that the plan chooses
+            current = get_args(current)[1]
+            continue
         current = _model_in(current)
         if isinstance(step, str) and _is_model(current):
             current = next((field.annotation for key, field in fields(current) if key == step), None)
@@ -172,6 +195,38 @@ class PartReader:
         """Validate a top-level key of the plan; return the default for an absent key, None for an invalid value."""
         return self.read(self.data[key], model, (key,)) if key in self.data else default
 
+
+_WORDS_OF_KINDS = {
+    "kill": "crash die sigkill broker_down node_down broker_dies",
+    "stop": "shutdown shut_down sigterm",
+    "pause": "freeze hang suspend sigstop",
+    "restart": "reboot bounce",
+    "latency": "delay slow slow_network network_delay network_latency lag",
+    "cut": "partition network_partition isolate split_brain disconnect unplug",
+    "blackhole": "drop_traffic timeout",
+    "packet_loss": "loss drop drop_packets network_loss",
+    "packet_corrupt": "corrupt bit_flip",
+    "packet_duplicate": "duplicate",
+    "packet_reorder": "reorder",
+    "bandwidth": "throttle rate_limit limit_rate",
+    "disk_full": "fill_disk full_disk disk_fill no_space",
+    "disk_errors": "io_error io_errors eio disk_failure disk_fault",
+    "slow_disk": "disk_latency io_latency disk_delay",
+    "cpu_quota": "cpu cpu_stress cpu_hog cpu_limit stress",
+    "memory_limit": "memory oom memory_stress memory_hog",
+    "gc_pause": "gc stop_the_world",
+    "lose_rack": "kill_rack rack_down zone_down az_down lose_zone",
+    "power_loss": "power_failure power_cut power_off blackout",
+    "clock_bump": "clock clock_jump time_travel ntp time_skew",
+    "clock_skew": "clock_drift drift",
+    "kill_client": "client_crash crash_client kill_consumer kill_producer consumer_dies",
+    "pause_client": "freeze_client hang_client pause_consumer",
+    "elect": "leader_election election preferred_leader move_leader",
+    "reassign": "move_partitions rebalance_partitions rotate_leaders",
+    "churn": "rebalance scale",
+}
+OTHER_WORDS = {word: kind for kind, words in _WORDS_OF_KINDS.items() for word in words.split()}
+"""Kinds of fault by names that other tools or users give them."""
 
 ELEMENTS_MAX = 1_000  # faults, composed elements and waits as written, before anything is repeated
 _PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, so that an element's problems are only those of its keys
@@ -267,7 +322,9 @@ class _FaultReader:
         if kind is None:
             self.reader.add_problem(loc, "a fault needs a `kind`: `aftershock plan faults` lists the kinds")
         elif not isinstance(kind, str) or kind not in KINDS:
-            unknown = f"there is no fault of kind `{kind}`; {did_you_mean(kind, KINDS)}"
+            meant = OTHER_WORDS.get(str(kind).lower().replace("-", "_").replace(" ", "_"))
+            hint = f"did you mean `{meant}`?" if meant else did_you_mean(kind, KINDS, listed=False)
+            unknown = f"there is no fault of kind `{kind}`; {hint}"
             refusal = EXTERNAL.refused.get(str(kind)) or f"{unknown} All kinds: `aftershock plan faults`"
             self.reader.add_problem((*loc, "kind"), refusal)
         elif any(ranges_in(item)):
@@ -325,7 +382,8 @@ class Draft:
     """Valid parts of a plan; the keys of mappings are the indices of list entries in the plan.
 
     ``slo`` has each SLO of the plan, or the SLO's syntax error. ``topics_source`` tells in error messages where topics
-    are declared. An attached cluster has no ``cluster``, because its racks and brokers are unknown.
+    are declared. An attached cluster has no ``cluster``, because its racks and brokers are unknown. ``is_soak`` is True
+    if the plan calls itself a soak in its name or reason, so that hours of steady load are meant.
     """
 
     cluster: Cluster | None
@@ -339,6 +397,21 @@ class Draft:
     unreadable_workloads: bool = False
     topics_source: str = "among the plan's `topics`"
     attach: Attach | None = None
+    is_soak: bool = False
+
+
+def _empty_values(data: object, loc: Location = ()) -> Iterator[Location]:
+    """Yield the location of each key below the top level without a value, which YAML reads as null."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            if value is None:
+                if loc:  # `faults:` without an entry is a plan without faults
+                    yield (*loc, key)
+            else:
+                yield from _empty_values(value, (*loc, key))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _empty_values(value, (*loc, index))
 
 
 def draft_of(plan: Plan) -> Draft:
@@ -404,5 +477,8 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
         frozenset(str(name) for names in arms if isinstance(names, dict) for name in names),
         bool(invalid_workloads),
         attach=attach,
+        is_soak="soak" in f"{data.get('name')} {data.get('why')}".lower(),
     )
-    return draft, reader.problems
+    empty = {loc: f"`{loc[-1]}` is empty: give it a value, or remove the key" for loc in _empty_values(data)}
+    others = [problem for problem in reader.problems if problem.loc not in empty]
+    return draft, [*others, *(Problem(loc, sentence) for loc, sentence in empty.items())]

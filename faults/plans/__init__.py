@@ -20,4 +20,8 @@ def find(plan: str) -> Path:
     path = Path(plan)
     if path.is_file():
         return path
-    raise PlanError([f"{plan}: there is no such file, and no shipped plan of that name; {did_you_mean(plan, names())}"])
+    shipped = [name for name in names() if "/" not in name]
+    hint = did_you_mean(plan, names(), listed=False)
+    if not hint.startswith("did"):
+        hint = f"shipped plans: {', '.join(shipped)}"
+    raise PlanError([f"{plan}: there is no such file, and no shipped plan of that name; {hint}"])

@@ -29,6 +29,8 @@ _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _HOST_PORT = r"[^\s,/@]+:\d{1,5}"
 RELEASE = r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}"
 """Regular expression of a released version of Kafka."""
+RELEASES = ("4.3.1", "4.2.1", "4.1.2", "4.0.0", "3.9.1", "3.8.1", "3.7.0")
+"""A released version of each minor version that can be launched, newest first."""
 
 
 def text_of(value: object) -> object:
@@ -36,6 +38,15 @@ def text_of(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
+
+
+def _version(value: object) -> object:
+    """Return a version of Kafka in full; raise ValueError with the version that was probably meant."""
+    text = str(text_of(value))
+    if text == "default" or re.fullmatch(RELEASE, text):
+        return text
+    meant = next((version for version in RELEASES if version.startswith(f"{text}.")), RELEASES[0])
+    raise ValueError(f"`{text[:40]}` is not a version of Kafka: write all its three numbers, such as {meant}")
 
 
 def _variable(value: object) -> object:
@@ -173,7 +184,7 @@ class Cluster(Part):
     of the section.
     """
 
-    kafka: Annotated[str, Field(pattern=rf"^(default|{RELEASE})$")] = "default"
+    kafka: Annotated[str, BeforeValidator(_version), Field(pattern=rf"^(default|{RELEASE})$")] = "default"
     image: Annotated[
         str | None,
         Field(

@@ -19,11 +19,11 @@ from typing import Annotated, Any, TypeGuard
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 
 _MS_PER = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_BYTES_PER = {"B": 1, "kB": 1_000, "MB": 1_000_000, "KiB": 1_024, "MiB": 1_048_576}
+_BYTES_PER = {"B": 1} | {"kB": 10**3, "MB": 10**6, "GB": 10**9} | {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*(ms|s|m|h)")
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*s")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)?")
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|GB|KiB|MiB|GiB)?")
 _BYTE_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(B|kB|MB|KiB|MiB)\s*/\s*s")
 # descriptions for the JSON schema and the catalogue, which refer to these types by `x-word`
 DURATION_EXAMPLES = "50ms, 4s, 1.5s, 2m"
@@ -101,6 +101,16 @@ def format_duration(ms: int) -> str:
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
 
 
+def format_length(ms: int) -> str:
+    """Format a length for people, as ``45 s``, ``2 min 10 s`` or ``12 h 1 min``."""
+    seconds = round(ms / 1000)
+    if seconds >= 3_600:  # noqa: PLR2004
+        parts = ((seconds // 3_600, "h"), (seconds % 3_600 // 60, "min"))
+    else:
+        parts = ((seconds // 60, "min"), (seconds % 60, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or f"{ms} ms"
+
+
 def format_shift(ms: int) -> str:
     """Format a duration that may be negative, as ``-4s``."""
     return f"-{format_duration(-ms)}" if ms < 0 else format_duration(ms)
@@ -116,6 +126,13 @@ def format_rate(per_s: float) -> str:
     return f"{per_s:.6f}".rstrip("0").rstrip(".") + "/s"
 
 
+def format_size(size_bytes: int) -> str:
+    """Format a size in the largest unit that gives a whole number, as ``128MiB`` or ``10kB``."""
+    fits = (unit for unit, count in _BYTES_PER.items() if size_bytes and size_bytes % count == 0)
+    unit = max(fits, key=_BYTES_PER.__getitem__, default="B")
+    return f"{size_bytes // _BYTES_PER[unit]}{unit}"
+
+
 def format_bytes_per_s(rate: int) -> str:
     """Format a bandwidth as ``100kB/s`` for whole kilobytes, else as ``1500B/s``."""
     return f"{rate // 1000}kB/s" if rate % 1000 == 0 else f"{rate}B/s"
@@ -127,7 +144,7 @@ _PERCENT_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}
 _RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*/\s*s$"}
 _BYTE_RATE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*([kM]i?)?B\s*/\s*s$"}
 _SIZE_SCHEMA = {
-    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMKi]*B?$"}]
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*[kMGKi]*B?$"}]
 }
 Duration = Annotated[
     int,

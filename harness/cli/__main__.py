@@ -5,7 +5,6 @@ for ERROR (usage, plan, engine or harness), and 130 after an interrupt. Each com
 command runs, so that ``--help`` and the plan commands start quickly.
 """
 
-import json
 import logging
 import os
 import signal
@@ -22,7 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cli import adhoc, analysis, init, machine, search
+from aftershock.harness.cli import adhoc, analysis, init, machine, plans, search
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
@@ -51,8 +50,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-plans = typer.Typer(help="Validate plans, draw their timelines, and describe fault kinds.", no_args_is_help=True)
-app.add_typer(plans, name="plan")
+app.add_typer(plans.plans, name="plan")
 
 
 def _print_version(wanted: bool) -> None:
@@ -162,42 +160,6 @@ def verdict(
     return _print_verdict(path, result, as_json=as_json)
 
 
-@plans.command("check")
-def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
-    """Validate a plan, and report all its problems at once, each with its position and a remedy."""
-    from aftershock.faults.plan.check import load_plan
-    from aftershock.faults.plans import find
-    from aftershock.harness.run.required_progress import share_warnings
-
-    checked = load_plan(find(plan), tuple(changes or ()))
-    for warning in (*checked.warnings, *share_warnings(checked)):
-        print(warning, file=sys.stderr)
-    print(f"{checked.source}: {checked.plan.name} is a valid plan")
-    return 0
-
-
-@plans.command("show")
-def plan_show(plan: PlanArgument, seed: SeedOption = 0, changes: SetOption = None) -> int:
-    """Draw the timeline of a plan as text lanes."""
-    from aftershock.faults.plan.check import load_plan
-    from aftershock.faults.plans import find
-    from aftershock.faults.timeline.compile import compile_checked
-    from aftershock.faults.timeline.lanes import lanes
-
-    checked = load_plan(find(plan), tuple(changes or ()))
-    print(lanes(compile_checked(checked, seed)))
-    return 0
-
-
-@plans.command("schema")
-def schema() -> int:
-    """Print the JSON Schema of plans, for editors."""
-    from aftershock.faults.plan.catalogue import plan_schema
-
-    print(json.dumps(plan_schema(), indent=1))
-    return 0
-
-
 app.add_typer(adhoc.clusters, name="cluster")
 app.add_typer(adhoc.runs, name="runs")
 _COMMANDS: tuple[Callable[..., int], ...] = (
@@ -221,8 +183,8 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
-plans.command("faults")(adhoc.plan_faults)
-plans.command("from")(adhoc.plan_from)
+plans.plans.command("faults")(adhoc.plan_faults)
+plans.plans.command("from")(adhoc.plan_from)
 adhoc.runs.command()(analysis.archive)
 adhoc.runs.command()(analysis.pack)
 adhoc.runs.command()(analysis.export)
@@ -253,7 +215,7 @@ def main() -> None:
         sys.stdout.flush()
     except TyperException as error:
         if message := error.format_message():  # empty after the help, which a command without arguments prints
-            print(visible(redact(f"{message}; `aftershock --help` lists the commands")), file=sys.stderr)
+            print(visible(redact(f"{message.rstrip('.')}; `aftershock --help` lists the commands")), file=sys.stderr)
         code = ERROR
     except AftershockError as error:
         print(visible(redact("\n".join([str(error), *getattr(error, "__notes__", ())]))), file=sys.stderr)

@@ -11,7 +11,16 @@ from difflib import get_close_matches
 from typing import NoReturn, cast
 
 from aftershock.results.model.rules import RULES
-from aftershock.results.slo.metrics import METRICS, UNITS_READ_US, Aggregate, EachWord, Op, Selection, aggregate_name
+from aftershock.results.slo.metrics import (
+    METRICS,
+    UNITS_READ_US,
+    Aggregate,
+    EachWord,
+    Op,
+    Selection,
+    aggregate_name,
+    number,
+)
 from aftershock.results.slo.model import Count, Measure, Multiple, Recovery, Slo
 
 WINDOWS = ("warmup", "steady", "fault", "recovery", "run")
@@ -162,8 +171,11 @@ def quantile(tokens: Tokens, description: str = "a quantile like p95 or p99.9") 
     match = _QUANTILE.fullmatch(tokens.peek())
     if not match or not Decimal(match[1]):
         tokens.fail(f"{description} expected, {tokens.next_text()}")
+    if (percent := Decimal(match[1])) < 1:  # a fraction of 1, as other tools write quantiles
+        meant = number(percent * 100)
+        tokens.fail(f"p{match[1]} is a value that {match[1]}% of all stay below; did you mean p{meant}?")
     tokens.take()
-    return float(Decimal(match[1]) / 100)
+    return float(percent / 100)
 
 
 def is_aggregate(token: str) -> bool:
@@ -281,7 +293,11 @@ def _head(tokens: Tokens) -> Selection:
             tokens.fail("a target of 100% leaves no error budget to use up; write `produce.success >= 100%`", column)
         tokens.one_of((")",), "')'")
         return Selection(metric, target=target)
-    return Selection(metric, read_aggregate(tokens) if METRICS[metric].has_aggregate else None)
+    if METRICS[metric].has_aggregate:
+        return Selection(metric, read_aggregate(tokens))
+    if is_aggregate(tokens.peek()):
+        tokens.fail(f"{metric} is a single value, which has no {tokens.peek()}; remove {tokens.peek()!r}")
+    return Selection(metric)
 
 
 def _placed(tokens: Tokens, selection: Selection) -> Selection:

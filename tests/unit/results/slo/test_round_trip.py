@@ -25,7 +25,7 @@ names = st.sampled_from(["a", "kip951", "each", "in", "for", "max", "p95", "0", 
 windows = st.sampled_from([None, *(set(WINDOWS) - {"run"}), "fault/kill-1", "fault/run"])
 times_us = st.integers(1, 10**12)
 factors = st.decimals("0.000000001", 10**6, allow_nan=False, places=9).filter(bool)
-QUANTILES = [0.5, 0.9, 0.95, 0.99, 0.999, 0.99999, 0.000001]
+QUANTILES = [0.5, 0.9, 0.95, 0.99, 0.999, 0.99999, 0.01]
 AGGREGATES: list[Aggregate] = [*QUANTILES, "max", "mean"]
 percents = st.integers(1, 1000).map(lambda tenths: Decimal(tenths) / 1000)
 
