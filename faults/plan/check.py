@@ -29,8 +29,10 @@ from aftershock.faults.plan.expand import Expansion
 from aftershock.faults.plan.kafka_version import version_problems
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of, read_draft
+from aftershock.faults.plan.plausibility import plausibility_warnings
 from aftershock.faults.plan.references import duplicate_ids, group_warnings, overlong_faults, reference_problems
 from aftershock.faults.plan.sample_size import slo_problems, unfailable
+from aftershock.faults.plan.unpassable import hardly_passable, unpassable
 from aftershock.faults.sections.cluster import RELEASE, Attach
 from aftershock.faults.sections.document import (
     Document,
@@ -79,7 +81,9 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
     if changes:
         text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
     slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    warnings = format_problems([*fault_warnings(draft), *group_warnings(draft), *unfailable(draft)], document)
+    doubts = [*fault_warnings(draft), *group_warnings(draft), *unfailable(draft), *hardly_passable(draft)]
+    doubts += plausibility_warnings(draft)
+    warnings = format_problems(doubts, document)
     return CheckedPlan(plan, document.name, text, slo_positions, tuple(warnings), document, draft)
 
 
@@ -96,8 +100,14 @@ def _problems(draft: Draft) -> list[Problem]:
         *version_problems(draft),
         *attachment_problems(draft),
         *conflicts(draft),
-        *slo_problems(draft),
+        *_slo_problems(draft),
     ]
+
+
+def _slo_problems(draft: Draft) -> list[Problem]:
+    problems = [*slo_problems(draft)]
+    refused = {problem.loc for problem in problems}
+    return [*problems, *(problem for problem in unpassable(draft) if problem.loc not in refused)]
 
 
 def check_draws(draft: Draft, expansion: Expansion, seed: int, source_map: SourceMap) -> None:
@@ -106,7 +116,7 @@ def check_draws(draft: Draft, expansion: Expansion, seed: int, source_map: Sourc
         return  # nothing was drawn, and the plan's check has reported all problems
     drawn = replace(draft, faults=replace(draft.faults, expansion=expansion))
     problems = [*expansion.problems, *duplicate_ids(drawn), *overlong_faults(drawn)]
-    problems += [*conflicts(drawn), *slo_problems(drawn)]
+    problems += [*conflicts(drawn), *_slo_problems(drawn)]
     if problems:
         problems = [replace(problem, sentence=f"with seed {seed} {problem.sentence}") for problem in problems]
         raise PlanError(format_problems(problems, source_map))

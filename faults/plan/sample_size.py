@@ -35,14 +35,14 @@ def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | N
     if name == "warmup":
         return "warmup", timing.warmup.min
     label = name or "the run"
-    if not _is_certain(draft):
+    if not is_certain(draft):
         return label, None
     faults = [scheduled.fault for scheduled in draft.faults.expansion.schedule]
     if name is not None and name.startswith("fault"):
-        return label, sum(end - start for start, end in _intervals(_faults_in(draft, name), timing, allowances=False))
+        return label, sum(end - start for start, end in intervals(faults_in(draft, name), timing, allowances=False))
     if name == "recovery":
         start_ms = min((fault.at for fault in faults), default=0)
-        covered_ms = sum(end - start for start, end in _intervals(faults, timing, allowances=True))
+        covered_ms = sum(end - start for start, end in intervals(faults, timing, allowances=True))
         return label, length_ms(faults, timing) - start_ms - covered_ms
     return label, timing.steady + length_ms(faults, timing)
 
@@ -51,25 +51,25 @@ def longest_ms(draft: Draft, name: str | None, timing: Timing) -> int | None:
     """Return the longest contiguous part of an SLO's window in ms, with the time reserved for heals."""
     if name is None or not name.startswith("fault"):
         return None if name == "warmup" else window(draft, name, timing)[1]
-    if not _is_certain(draft):
+    if not is_certain(draft):
         return None
-    intervals = _intervals(_faults_in(draft, name), timing, allowances=True)
-    return max((end - start for start, end in intervals), default=None)
+    lengths = [end - start for start, end in intervals(faults_in(draft, name), timing, allowances=True)]
+    return max(lengths, default=None)
 
 
-def _is_certain(draft: Draft) -> bool:
+def is_certain(draft: Draft) -> bool:
     """Return True if all faults of the plan are valid and none depends on a random draw."""
     return draft.faults.expansion.certain and not draft.faults.unreadable
 
 
-def _faults_in(draft: Draft, name: str) -> list[Fault]:
+def faults_in(draft: Draft, name: str) -> list[Fault]:
     """Return all repetitions of the faults that an SLO's window ``fault`` or ``fault/<id>`` selects."""
     fault_id = name.removeprefix("fault").removeprefix("/")
     schedule = draft.faults.expansion.schedule
     return [scheduled.fault for scheduled in schedule if fault_id in ("", scheduled.id, scheduled.entry)]
 
 
-def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> list[tuple[int, int]]:
+def intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> list[tuple[int, int]]:
     """Return the windows of faults, with overlapping and adjacent windows merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted((f.at, f.at + window_ms(f, timing) + f.allowance_ms * allowances) for f in faults):
@@ -98,9 +98,13 @@ class SampleSize:
     each: EachWord | None = None
     subjects: int | None = 1
     slot_ms: int | None = None
+    starved: bool = False
 
     def problem(self) -> str | None:
         """Return why an SLO has too few samples, with a sufficient length and rate; None if it has enough samples."""
+        if self.starved:
+            cause = f"no workload produces to the topics that the arm `{self.arm}` consumes"
+            return f"this SLO matches no record, because {cause}: add a `produce` to one of them"
         if not self.rate_per_s:
             cause = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
             return f"this SLO matches no record, because {cause}: give a workload a `{self.side}`"
@@ -154,7 +158,8 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
             rates = [math.inf if section.rate is None else section.rate for section in sections]
         rate = min(rates, default=0.0) if size.each == "producer" else sum(rates)
         subjects = subject_count(draft, size.side, name, size.each)
-        sizes.append(replace(size, arm=name, rate_per_s=rate, subjects=subjects))
+        starved = size.side == "consume" and bool(sections) and not rates
+        sizes.append(replace(size, arm=name, rate_per_s=rate, subjects=subjects, starved=starved))
     return min(sizes, key=lambda size: size.rate_per_s / (size.subjects or 1), default=size)
 
 
@@ -185,7 +190,7 @@ def slo_problems(draft: Draft) -> Iterator[Problem]:
     """Yield a problem for each reason why an SLO of the plan can't be checked."""
     faults = draft.faults
     ids = {name for scheduled in faults.expansion.schedule for name in (scheduled.id, scheduled.entry)}
-    if not _is_certain(draft):
+    if not is_certain(draft):
         ids |= set(faults.ids.values())
     arms = {arm for workload in draft.workloads.values() for arm in workload.arms} | draft.unreadable_arms
     for index, slo in draft.slo.items():
@@ -320,7 +325,7 @@ def _events(draft: Draft, slo: Recovery, timing: Timing) -> list[_Event]:
 
     Faults that follow each other within the length of the recovered state are one event (docs/SLO.md).
     """
-    if not _is_certain(draft):
+    if not is_certain(draft):
         return []
     schedule = sorted(draft.faults.expansion.schedule, key=lambda scheduled: scheduled.fault.at)
     end_ms = length_ms((scheduled.fault for scheduled in schedule), timing)

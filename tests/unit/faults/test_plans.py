@@ -15,7 +15,11 @@ def test_names() -> None:
     assert {"broker-loss", "demo", "leader-rotation", "kips/951-move"} <= set(names())
 
 
-MEANT = {"grey-failures": ["a pause of 2s is a grey failure"]}
+MEANT = {
+    "grey-failures": ["a pause of 2s is a grey failure"],
+    "kips/227-threads": ["no workload produces to `idle`"],
+    "kips/966-last-replica": ["keep 1 of 3 replicas, fewer than min.insync.replicas 2"],
+}
 """Warnings about what a plan does on purpose."""
 
 

@@ -5,7 +5,7 @@ import pytest
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.run.preflight import loads
+from aftershock.harness.run.estimate import loads
 
 # ruff: noqa: E501 -- a row of a table, and a sentence that is expected, are kept whole
 

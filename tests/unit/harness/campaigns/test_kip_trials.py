@@ -24,6 +24,7 @@ from aftershock.results.studies.trials.kip227 import FOLLOWERS
 from aftershock.results.studies.trials.kip951 import UNDELAYED
 from aftershock.results.studies.trials.kip1224 import IDLE, OLD, SHARE
 from aftershock.results.studies.trials.kip1224_commits import LINGER, SHARE_LINGER
+from aftershock.tests.unit.faults.test_plans import MEANT
 
 PARTS = [(trial, part) for trial in TRIALS.values() for part in trial.parts]
 NAMES = [f"{trial.kip}-{part.name}" for trial, part in PARTS]
@@ -33,7 +34,7 @@ NAMES = [f"{trial.kip}-{part.name}" for trial, part in PARTS]
 def test_every_part_is_valid_and_used(trial: Trial, part: Planned) -> None:
     """Each part is a valid plan, is read by a claim, and lasts about as long as the budget assumes."""
     checked = load_plan(find(part.plan), part.settings)
-    assert checked.warnings == ()
+    assert len(MEANT.get(part.plan, [])) == len(checked.warnings)
     assert any(part.name in claim.needs for claim in trial.claims)
     timeline = compile_plan(checked.plan, 1, checked.source, checked.slo_positions)
     assert part.takes_s >= (timeline.length_ms + timeline.timing.steady_ms) / 1000
