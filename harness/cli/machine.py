@@ -105,7 +105,7 @@ def doctor(
     from aftershock.faults.timeline.compile import compile_checked
     from aftershock.harness import lifecycle
     from aftershock.harness.cluster import engine
-    from aftershock.harness.run import calibration, preflight
+    from aftershock.harness.run import calibration, estimate, preflight
 
     timeline = compile_checked(load_plan(find(plan), tuple(changes or ())), 0) if plan else None
     if install:
@@ -115,8 +115,8 @@ def doctor(
     if calibrate:
         from aftershock.harness.run.progress import Progress
 
-        calibration.store_limits(calibration.calibrate(Progress().log))
-    limits, docker_root = calibration.read_limits(), None
+        estimate.store_limits(calibration.calibrate(Progress().log))
+    limits, docker_root = estimate.read_limits(), None
     findings: list[tuple[str, bool, str]] = []  # name, present, detail or advice
     try:
         client = engine.connect()

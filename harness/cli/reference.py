@@ -15,7 +15,7 @@ Written by `make docs` from the command line itself: do not edit.
 
 Progress and messages go to standard error, results to standard output. Exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE,
 3 ERROR (usage, plan, engine or harness), 130 interrupted. `kip` exits 0 for confirmed, 1 for contradicted, 2 otherwise;
-`compare` and `trend` exit 1 for regressed.
+`compare` and `trend` exit 1 for regressed, `plan check --strict` for a warning.
 
 PLAN is a path, or the name of a shipped plan such as `demo`. RUN is a run directory, or a run id under `--out`.
 """

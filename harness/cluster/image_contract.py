@@ -22,11 +22,11 @@ from docker.models.containers import Container
 from aftershock.errors import AdminError, EngineError, ImageError, Log
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.engine import Image, docker_errors, local_image
-from aftershock.harness.cluster.images.build import cache_folder
 from aftershock.harness.cluster.node import SHUT_DOWN_S, host_ports, last_log_lines
 from aftershock.harness.cluster.topology import ADMIN_PORT, FAST, LOG_DIR, ClusterSpec, cluster_id_of
 from aftershock.harness.kafka.admin import BROKER, Admin
 from aftershock.harness.safety import ownership
+from aftershock.harness.safety.lease import cache_folder
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.kafka.wire.connection import Address
 

@@ -7,17 +7,14 @@ of Kafka's brokers, the network, Toxiproxy and replication: a plan below the lim
 which the check ``harness/generator`` notices. Clients of the kinds ``java`` and ``exec`` are not measured, nor is the
 reference committer, which needs newer requests than the mock cluster knows.
 
-The result is stored in ``calibration.json`` in the XDG cache, with the identity of the host; a file of another host is
-ignored.
+``estimate.py`` stores the result and compares plans with it.
 """
 
 import asyncio
-import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import KafkaException, Producer
 
-from aftershock.errors import AftershockError, EvidenceError, Log, WorkloadError
-from aftershock.harness.cluster.images.build import cache_folder
-from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.errors import Log, WorkloadError
 from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import run_clock
 from aftershock.workloads.load.fleet import Fleet
@@ -43,46 +38,6 @@ MEASURE_S = 2.0
 _OVERLOAD = 300_000.0  # records per second
 _START_S = 20.0
 _RECORD_BYTES, _GROUPS, _PARTITIONS = 200, 50, 4  # of the mock cluster's topics
-
-
-def host_identity() -> dict[str, Any]:
-    """Return what identifies this host: its machine id, and the model and number of its CPUs."""
-    facts: dict[str, Any] = {"machine": "", "cpu": "", "cores": os.cpu_count()}
-    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
-        if path.is_file():
-            facts["machine"] = path.read_text(encoding="ascii").strip()
-            break
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            facts["cpu"] = line.partition(":")[2].strip()
-            break
-    return facts
-
-
-def limits_file() -> Path:
-    return cache_folder() / "calibration.json"
-
-
-def read_limits() -> dict[str, float]:
-    """Return the records per second by client and operation (``confluent produce``); empty without a calibration."""
-    path = limits_file()
-    try:
-        document = read_object(path) if path.exists() else {}
-        limits = {str(name): float(rate) for name, rate in document.get("records_per_s", {}).items()}
-    except (EvidenceError, TypeError, ValueError, AttributeError) as error:
-        raise AftershockError(
-            f"{path}: not a calibration ({error}); measure again: aftershock doctor --calibrate"
-        ) from error
-    return limits if document.get("host") == host_identity() else {}
-
-
-def store_limits(limits: Mapping[str, float]) -> Path:
-    path = limits_file()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return write_whole(path, json.dumps({"host": host_identity(), "records_per_s": dict(limits)}, indent=1) + "\n")
-    except OSError as error:
-        raise AftershockError(f"{path}: can't be written ({error.strerror}); set XDG_CACHE_HOME") from error
 
 
 def calibrate(log: Log, measure_s: float = MEASURE_S) -> dict[str, float]:

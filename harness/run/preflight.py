@@ -1,9 +1,6 @@
 """Preflight of a run: what a plan needs of this host and of an attached cluster, compared before anything starts.
 
-Space and rates: `estimate` is pure. The bytes for each row are measured: a row of the outcomes takes 5.2 bytes in
-Parquet in a long run, and up to 12 in a short run; stored runs hold the estimate in
-`tests/unit/harness/run/test_preflight.py`. The limits on rates are those of `aftershock doctor --calibrate`
-(`calibration.py`). Without a calibration only RATE_BOUND applies.
+Space and rates: `estimate.py` says what the plan needs, this file what the host has.
 
 APIs: describing an attached cluster takes Metadata alone (`attached.describe_cluster`). Everything else that a plan
 needs is compared with the brokers' offers, so that a missing API is refused by its name instead of failing a run
@@ -13,7 +10,7 @@ halfway.
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,143 +22,11 @@ from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.sections.workloads import group_protocol
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.kafka.versions import OLDEST, api_title
-from aftershock.harness.run.recording import SAVE_PERIOD_S, SEGMENTS_A_MOVE
+from aftershock.harness.run.estimate import estimate, loads, rate_problems
 from aftershock.harness.run.runs import size
-from aftershock.names import topic_names
 from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address
-from aftershock.workloads.load.spool import CONSUME_ROW, OVERDUE_US, PRODUCE_ROW, ROWS, TMPFS
-
-RATE_BOUND = 200_000.0
-"""Records per second that no client process reaches: the recorder alone, without a client, needs 5 us a record."""
-
-CLOSED_LOOP = 10_000.0
-"""Assumed commits per second of a closed loop (``in_flight``), at most 100 for each commit in flight."""
-
-_MOVE_S = 10.0  # until the runner has noticed that a move is due, and has moved the rows
-_OUTCOME, _LOG, _OFFSET = 6, 2, 3  # bytes for each row on the disk
-_FILES = 12_000  # bytes for each client, beside its rows
-_RUN = 12_000_000  # logs, report and results of judging
-_METRICS_A_SECOND, _METRICS_A_CLIENT = 100, 50
-_EVENTS_A_SECOND = {"reference": 1_000, "confluent": 60, "java": 60, "exec": 60}
-_FAULT = 14_000  # bytes in the journal and the timeline
-_RECORD, _REPLICA = 100, 12_000_000  # bytes of a broker for each record beside the value, and for each replica
-
-
-@dataclass(frozen=True)
-class ClientLoad:
-    """Load of one client process; the rate of a closed loop is assumed.
-
-    ``deadline_s`` is the longest time for which a row stays open; 0 for a consumer.
-    """
-
-    name: str
-    client: str
-    op: str
-    rate_per_s: float
-    deadline_s: float
-    closed_loop: bool = False
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Upper estimate of what a run writes: on the disk, at any moment in shared memory, and in the brokers' volumes."""
-
-    duration_s: float
-    rows: int
-    disk_bytes: int
-    memory_bytes: int
-    broker_bytes: int
-
-
-def loads(timeline: Timeline) -> list[ClientLoad]:
-    """Return the load of each client process; a consumer reads the records of all producers of its topics."""
-    produced: dict[str, float] = {}
-    for workload in timeline.workloads:
-        if produce := workload.get("produce"):
-            rate = produce["rate_per_s"] * len(workload["arms"])
-            for topic in (topics := topic_names(produce)):
-                produced[topic] = produced.get(topic, 0.0) + rate / len(topics)
-    found = []
-    for workload in timeline.workloads:
-        for arm, settings in workload["arms"].items():
-            for op in ("produce", "consume", "commit"):
-                part: Mapping[str, Any] = workload.get(op) or {}
-                if not part:
-                    continue
-                rate = part.get("rate_per_s")
-                if op == "consume":
-                    rate = sum(produced.get(topic, 0.0) for topic in topic_names(part))
-                closed_loop = rate is None
-                rate = min(CLOSED_LOOP, 100 * part["in_flight"]) if rate is None else rate
-                deadline_s = part.get("deadline_ms", 0) / 1000
-                name = f"{workload['name']}/{arm} {op}"
-                found.append(ClientLoad(name, settings["client"], op, rate, deadline_s, closed_loop))
-    return found
-
-
-def estimate(timeline: Timeline) -> Estimate:
-    """Estimate from the plan's rates and durations, with the longest warm-up.
-
-    In shared memory a client has, apart from two segments, the rows since the previous move, and the rows that are
-    still open. While faults last, rows may stay open until OVERDUE_US after their deadline. The runner moves rows when
-    all clients together have filled SEGMENTS_A_MOVE segments, or after SAVE_PERIOD_S.
-    """
-    timing, clients = timeline.timing, loads(timeline)
-    duration_s = (timing.warmup_max_ms + timing.steady_ms + timeline.length_ms) / 1000
-    segments_a_second = sum(client.rate_per_s for client in clients) / ROWS
-    period_s = min(SAVE_PERIOD_S, SEGMENTS_A_MOVE / segments_a_second if segments_a_second else SAVE_PERIOD_S) + _MOVE_S
-    memory, disk, rows = 0, _RUN + _FAULT * len(timeline.steps), 0
-    for client in clients:
-        count = math.ceil(client.rate_per_s * duration_s)
-        open_s = client.deadline_s + OVERDUE_US / 1e6 if client.deadline_s and timeline.steps else 1.0
-        held = 2 + math.ceil(client.rate_per_s * (period_s + open_s) / ROWS)
-        segments = min(held, 1 + math.ceil(count / ROWS))
-        memory += segments * ROWS * (CONSUME_ROW if client.op == "consume" else PRODUCE_ROW)
-        rows += count
-        disk += _FILES + count * (_OUTCOME + {"produce": _LOG, "commit": _OFFSET}.get(client.op, 0))
-        disk += int(duration_s * (_EVENTS_A_SECOND[client.client] + _METRICS_A_CLIENT))
-    disk += int(duration_s * _METRICS_A_SECOND)
-    brokers = 0
-    for topic in timeline.topics:
-        brokers += topic["replication"] * topic["partitions"] * _REPLICA
-        for workload in timeline.workloads:
-            produce = workload.get("produce") or {}
-            if topic["name"] in (topics := topic_names(produce)):
-                value = (produce["record_size_min"] + produce["record_size_max"]) / 2 + _RECORD
-                records = produce["rate_per_s"] / len(topics) * len(workload["arms"]) * duration_s
-                brokers += int(records * value) * topic["replication"]
-    if timeline.cluster.get("disks") or "attach" in timeline.cluster:
-        brokers = 0  # the log directories are in memory, or on hosts of their own
-    return Estimate(duration_s, rows, disk, memory, brokers)
-
-
-def rate_problems(clients: Sequence[ClientLoad], limits: Mapping[str, float], cores: int) -> list[str]:
-    """Return a sentence for each rate that this host can't drive, and for the sum of the rates.
-
-    ``limits`` maps client and operation (``confluent produce``) to the measured records per second of one process on a
-    core of its own.
-    """
-    problems, needed = [], 0.0
-    for client in (client for client in clients if not client.closed_loop):
-        limit = limits.get(f"{client.client} {client.op}")
-        needed += client.rate_per_s / limit if limit else 0.0
-        if limit and client.rate_per_s > limit:
-            problems.append(
-                f"{client.name}: {client.rate_per_s:,.0f}/s exceeds the {limit:,.0f}/s that one {client.client} client "
-                "reached on this host (aftershock doctor --calibrate); lower the rate, or spread it over more workloads"
-            )
-        elif not limit and client.rate_per_s > RATE_BOUND:
-            problems.append(
-                f"{client.name}: {client.rate_per_s:,.0f}/s exceeds {RATE_BOUND:,.0f}/s, which no client process "
-                "reaches on any host; lower the rate, or measure this host with: aftershock doctor --calibrate"
-            )
-    if not problems and needed > cores:
-        problems.append(
-            f"the clients together need {needed:.1f} cores at the rates that this host reached (aftershock doctor "
-            f"--calibrate), and it has {cores}; lower the rates"
-        )
-    return problems
+from aftershock.workloads.load.spool import TMPFS
 
 
 def space(timeline: Timeline, out: Path, docker_root: Path | None, memory: Path = TMPFS) -> tuple[str, list[str]]:

@@ -21,16 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aftershock.errors import AftershockError, EvidenceError
+from aftershock.harness.run.estimate import SAVE_PERIOD_S, SEGMENTS_A_MOVE
 from aftershock.workloads.load.events import cpu_times
 from aftershock.workloads.load.outcomes import move, write_whole
 
 if TYPE_CHECKING:
     from aftershock.harness.safety.rundir import RunClock
 
-SAVE_PERIOD_S = 60.0
-"""Seconds between two moments at which everything recorded so far is on the disk."""
-SEGMENTS_A_MOVE = 16
-"""Number of new segments, of about 1 MiB, after which rows are moved earlier."""
 _SAVE_POLL_S = 5.0
 _TICK_US = 100_000
 _TICKS_PER_SAMPLE = 10

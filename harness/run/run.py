@@ -23,8 +23,8 @@ from aftershock.harness.lifecycle import watchdog
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
 from aftershock.harness.lifecycle.launch import images_for, launch, provenance
 from aftershock.harness.lifecycle.pool import Pool
-from aftershock.harness.run.calibration import read_limits
 from aftershock.harness.run.drive import drive_on, record_outcome
+from aftershock.harness.run.estimate import read_limits
 from aftershock.harness.run.job import Job
 from aftershock.harness.run.preflight import preflight, refuse_missing_apis
 from aftershock.harness.run.progress import Progress

@@ -32,6 +32,11 @@ _OWN_FOLDER_MODE = 0o700
 _FILE_MODE = 0o666
 
 
+def cache_folder() -> Path:
+    """Return the folder for what a user's runs may reuse: builds, contracts of images, and the host's calibration."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aftershock"
+
+
 class Lock:
     """A file that is used as a lock between processes; created if missing, with ``mode`` regardless of the umask.
 

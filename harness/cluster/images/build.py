@@ -26,7 +26,7 @@ from docker.errors import DockerException, ImageNotFound
 from urllib3.exceptions import HTTPError
 
 from aftershock.errors import ImageError, Log
-from aftershock.harness.safety.lease import Lock, hold
+from aftershock.harness.safety.lease import Lock, cache_folder, hold
 
 REPOSITORY = "aftershock"
 """Built images are ``aftershock/<image>:<version>-<hash>``."""
@@ -327,10 +327,6 @@ class Build:
             # images of the Dockerfile's other stages, or of a failed build
             with suppress(DockerException, requests.RequestException):
                 client.api.prune_images({"dangling": True, "label": f"aftershock.build={name}"})
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aftershock"
 
 
 def _may_install() -> bool:

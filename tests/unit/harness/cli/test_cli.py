@@ -161,9 +161,45 @@ def test_the_check_of_a_plan_warns_of_obligations_that_do_not_bind(tmp_path: Pat
     text = GOOD.replace("kind: kill", "host: silent, kind: kill") + "timing: {steady: 5s, recovery: 5s}\n"
     (tmp_path / "brief.yaml").write_text(text)
     ended = aftershock("plan", "check", "brief.yaml", cwd=tmp_path)
-    assert (0, "brief.yaml: good is a valid plan\n") == (ended.returncode, ended.stdout)
+    assert (0, "brief.yaml: good is a valid plan: ") == (ended.returncode, ended.stdout[:34])
     assert "progress is required of `orders/baseline` (produce) during" in ended.stderr
     assert "lower the arm's `socket.timeout.ms`, or lengthen timing.steady" in ended.stderr
+
+
+def test_folders_of_plans(tmp_path: Path) -> None:
+    """All plans of a folder are checked, other files are named, and --strict and --json are for machines."""
+    (tmp_path / "chaos" / ".git").mkdir(parents=True)
+    (tmp_path / "chaos" / "good.yaml").write_text(GOOD + "timing: {steady: 60s, recovery: 60s}\n")
+    (tmp_path / "chaos" / "brief.yml").write_text(GOOD.replace("for: 5s", "for: 2s"))
+    (tmp_path / "chaos" / "compose.yaml").write_text("services: {}\n")
+    (tmp_path / "chaos" / ".git" / "hidden.yaml").write_text(BAD)
+    folder = aftershock("plan", "check", "chaos", cwd=tmp_path)
+    assert 0 == folder.returncode
+    valid = folder.stdout.splitlines()
+    assert ["chaos/brief.yml: good is a valid plan", "chaos/good.yaml: good is a valid plan"] == [
+        line[: line.index(" plan") + 5] for line in valid[:2]
+    ]
+    assert "valid plans: 2 of 2; other files: 1" == valid[2]
+    assert "chaos/compose.yaml: skipped" in folder.stderr
+    assert "chaos/brief.yml:5:24: warning: a kill of 2s is a grey failure" in folder.stderr
+    assert 1 == aftershock("plan", "check", "--strict", "chaos", cwd=tmp_path).returncode
+    assert 0 == aftershock("plan", "check", "--strict", "chaos/good.yaml", cwd=tmp_path).returncode
+    (tmp_path / "bad.yaml").write_text(BAD)
+    both = aftershock("plan", "check", "--json", "--strict", "bad.yaml", "chaos/brief.yml", "nope", cwd=tmp_path)
+    findings = json.loads(both.stdout)
+    assert 3 == both.returncode
+    assert {"file", "line", "column", "severity", "message"} == set(findings[0])
+    assert [("bad.yaml", 3, "error")] == [(row["file"], row["line"], row["severity"]) for row in findings[:1]]
+    assert ("chaos/brief.yml", "warning") in {(row["file"], row["severity"]) for row in findings}
+    assert findings[-1]["message"].startswith("nope: there is no such file")
+    assert 3 == aftershock("plan", "check", "chaos/.git/..", "chaos/.git/nothing", cwd=tmp_path).returncode
+
+
+def test_a_missing_argument_ends_in_one_sentence(tmp_path: Path) -> None:
+    ended = aftershock("compare", cwd=tmp_path)
+    assert (3, "") == (ended.returncode, ended.stdout)
+    assert "'; `aftershock --help` lists the commands" in ended.stderr
+    assert ".;" not in ended.stderr
 
 
 def test_a_provisional_verdict_is_not_strict(tmp_path: Path) -> None:

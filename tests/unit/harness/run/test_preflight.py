@@ -7,9 +7,10 @@ import pytest
 
 from aftershock.errors import AftershockError, PlanError
 from aftershock.faults.timeline.timeline import Timeline, from_json
-from aftershock.harness.run import calibration, preflight
-from aftershock.harness.run.preflight import ClientLoad, estimate, loads, rate_problems, space
-from aftershock.harness.run.recording import SAVE_PERIOD_S, SEGMENTS_A_MOVE
+from aftershock.harness.run import estimate as limits
+from aftershock.harness.run import preflight
+from aftershock.harness.run.estimate import SAVE_PERIOD_S, SEGMENTS_A_MOVE, ClientLoad, estimate, loads, rate_problems
+from aftershock.harness.run.preflight import space
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.load.outcomes import move
 from aftershock.workloads.load.spool import ROWS, ConsumeSpool, ProduceSpool, Status
@@ -40,7 +41,7 @@ def test_the_estimate_is_above_the_bytes_of_a_real_run(name: str) -> None:
     tables = ("outcomes", "log", "replicas", "offsets", "metrics")
     files = [path for table in tables for path in (home / table).glob("*.parquet")]
     actual = sum(path.stat().st_size for path in [*files, home / "events.jsonl", home / "journal.jsonl"])
-    need = estimate(timeline(name)).disk_bytes - preflight._RUN
+    need = estimate(timeline(name)).disk_bytes - limits._RUN
     assert actual <= need <= FACTOR * actual
 
 
@@ -48,7 +49,7 @@ def test_shared_memory_is_bounded_by_the_rate_and_not_by_the_length() -> None:
     """A day at 500 records a second takes as much memory as an hour, and 24 times the disk space."""
     hour, day = estimate(scaled(500, 1)), estimate(scaled(500, 24))
     assert hour.memory_bytes == day.memory_bytes < 64 << 20
-    assert 20 < (day.disk_bytes - preflight._RUN) / (hour.disk_bytes - preflight._RUN) < 25
+    assert 20 < (day.disk_bytes - limits._RUN) / (hour.disk_bytes - limits._RUN) < 25
     assert day.rows == pytest.approx(24 * hour.rows, rel=0.03)
 
 
@@ -132,12 +133,12 @@ def test_rates_of_each_client_and_of_all_together() -> None:
 def test_limits_are_those_of_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stored calibration is read back; that of another host is ignored; a damaged file is an error."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert {} == calibration.read_limits()
-    path = calibration.store_limits({"confluent produce": 1234.5})
+    assert {} == limits.read_limits()
+    path = limits.store_limits({"confluent produce": 1234.5})
     assert path == tmp_path / "aftershock" / "calibration.json"
-    assert {"confluent produce": 1234.5} == calibration.read_limits()
-    monkeypatch.setattr(calibration.os, "cpu_count", lambda: 999)
-    assert {} == calibration.read_limits()
+    assert {"confluent produce": 1234.5} == limits.read_limits()
+    monkeypatch.setattr(limits.os, "cpu_count", lambda: 999)
+    assert {} == limits.read_limits()
     path.write_text('{"records_per_s": 3}')
     with pytest.raises(AftershockError, match=r"not a calibration .*; measure again: aftershock doctor --calibrate"):
-        calibration.read_limits()
+        limits.read_limits()

@@ -15,6 +15,7 @@ from docker.errors import ImageNotFound
 from aftershock.errors import ImageError
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.images.build import Build, Recipe, build_image
+from aftershock.harness.safety.lease import cache_folder
 
 
 class FakeApi:
@@ -129,7 +130,7 @@ def test_a_failed_step_is_named_with_its_log_and_its_last_lines(log_lines: list[
         build_image(FakeClient(), failing, log_lines.append)
 
     assert log_lines == ["building thing 1: the hard part, about 3 s"]
-    log = build.cache_folder() / "builds" / "thing-1.log"
+    log = cache_folder() / "builds" / "thing-1.log"
     for part in ("thing 1", "the hard part", "status 7", "it broke", str(log)):
         assert part in str(raised.value)
     assert "it began\nit broke\n" in log.read_text()
