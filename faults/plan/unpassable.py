@@ -16,7 +16,7 @@ from typing import Any
 from aftershock.faults.plan.expand import length_ms
 from aftershock.faults.plan.outages import Outage, client_outages, session_timeout_ms, unwritable
 from aftershock.faults.plan.parsing import Draft
-from aftershock.faults.plan.sample_size import arms_on, faults_in, intervals, is_certain, sample_sizes
+from aftershock.faults.plan.sample_size import SampleSize, arms_on, faults_in, intervals, is_certain, sample_sizes
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.units import format_duration, format_rate
 from aftershock.faults.sections.workloads import Timing, Workload
@@ -26,6 +26,7 @@ SLACK_MS = 1_000
 SHARE_SLACK = 0.05
 STEADY_MS_MIN = 50  # a quantile in steady counts as at least this in a recovery (results/measure/recovery.py)
 RECOVERY_SLOTS = 20  # of a calm period, the resolution of a recovery (the same file)
+BOUNDARY = Decimal("1.05")  # share of the load that a window may have beside its own: records on their way at its start
 _HALF = 0.5
 _BELOW = ("<", "<=")
 
@@ -48,6 +49,13 @@ def hardly_passable(draft: Draft) -> Iterator[Problem]:
         elif isinstance(slo, Measure) and isinstance(slo.of.aggregate, float) and slo.of.aggregate < _HALF:
             q = aggregate_name(slo.of.aggregate)
             sentence = f"{q} limits only the fastest {q[1:]}% of the records: limit p95, or another high quantile"
+        elif isinstance(slo, Measure) and slo.of.metric.endswith(".throughput") and isinstance(slo.limit, Decimal):
+            limit, sizes = slo.limit, sample_sizes(draft, slo) if _is_complete(draft) else ()
+            if size := next((size for size in sizes if 0 < _rate(size) <= limit), None):
+                sentence = (
+                    f"`{size.arm}` offers {format_rate(_rate(size))}, so that a single late record fails this SLO, or "
+                    "only a backlog passes it: lower the limit below the load"
+                )
         elif isinstance(slo, Recovery) and _is_complete(draft):
             sentence = _hasty_recovery(draft, slo)
         if sentence:
@@ -95,17 +103,24 @@ def _contradicts_plan(draft: Draft, slo: Slo) -> str | None:
 def _beyond_load(draft: Draft, slo: Measure, arm: str) -> str | None:
     """Return why the offered load rules an SLO on gaps or throughput out."""
     size = next((size for size in sample_sizes(draft, slo) if size.arm == arm), None)
-    rate = size.rate_per_s / (size.subjects or 1) if size else 0.0
-    if not size or not 0 < rate < float("inf") or size.unit == "seconds" or not isinstance(slo.limit, Decimal):
+    rate = _rate(size) if size else 0.0
+    if not size or not rate or not isinstance(slo.limit, Decimal):
         return None
     load = f"`{arm}` at {format_rate(size.rate_per_s)}"
     among = f" among {size.subjects} {size.each}s" if size.each and size.subjects != 1 else ""
     if slo.of.metric.endswith(".gap") and slo.op in _BELOW and slo.limit < Decimal(1_000_000 / rate):
         return f"{load}{among} has {1000 / rate:.3g} ms between two records: raise the limit, or the rate"
-    if slo.of.metric.endswith(".throughput") and slo.op not in _BELOW:
-        too_high = slo.limit > Decimal(rate) or (slo.op == ">" and slo.limit == Decimal(rate))
-        return f"{load}{among} offers no more than that: lower the limit, or raise the rate" if too_high else None
+    # in these windows no backlog is acknowledged, apart from records that are on their way as the window begins
+    without_backlog = slo.of.window in (None, "steady") and slo.of.every_us is None
+    if slo.of.metric.endswith(".throughput") and without_backlog and slo.limit > Decimal(rate) * BOUNDARY:
+        return f"{load}{among} offers less than {slo.limit:f} records/s: lower the limit, or raise the rate"
     return None
+
+
+def _rate(size: SampleSize) -> float:
+    """Return the records per second of each subject of an SLO; 0 if the plan does not tell."""
+    rate = size.rate_per_s / (size.subjects or 1)
+    return rate if 0 < rate < float("inf") and size.unit == "records" else 0.0
 
 
 def _beyond_outage(draft: Draft, slo: Measure, arm: str, workload: Workload) -> str | None:
@@ -131,6 +146,8 @@ def _beyond_outage(draft: Draft, slo: Measure, arm: str, workload: Workload) -> 
         if least is None:
             continue
         is_time = slo.of.about.unit == "time"
+        if slo.of.metric.endswith(".throughput"):
+            return f"`{outage.fault}` stops every request of `{arm}` for whole slots of {where}: name another window"
         if is_time and slo.op in _BELOW and float(slo.limit) < least * 1000:
             did = f"adds {outage.delay_ms} ms to" if outage.delay_ms is not None else "stops"
             return (
@@ -149,6 +166,8 @@ def _least_value(of: Selection, outage: Outage, share: float, met_ms: int, workl
     """Return the value in ms that a metric at least has with an outage; for a success rate, the share that fails."""
     lasts_ms, is_delay = float(met_ms), outage.delay_ms is not None
     source = of.about.source
+    if of.metric.endswith(".throughput"):  # a window also has the backlog of an outage, a slot within it has nothing
+        return 0.0 if of.every_us is not None and not is_delay else None
     if source in ("gap", "stalls"):
         return None if is_delay else lasts_ms
     if of.about.unit == "share":
