@@ -17,10 +17,12 @@ verdict:
 	$(BIN)/aftershock verdict $(PACK) --out build/runs; code=$$?; [ $$code -le 1 ] || exit $$code  # a FAIL is a verdict, too
 
 # with an engine, one process runs the folder `chaos` and one `contract`: they wait most of the time; no other folder is collected
-# the images come first, as with them comes what makes Spark start in half the time
+# the images are built, or pulled, while tests run that need none: that is mostly waiting for downloads
 test: bootstrap
-	$(BIN)/aftershock images --ensure
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests
+	@$(BIN)/aftershock images --ensure & images=$$!; \
+	  echo '$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests'; \
+	  $(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests; tests=$$?; \
+	  wait $$images && exit $$tests
 	$(BIN)/pytest -n 2 --dist loadgroup -m "engine and not nightly" tests/chaos tests/contract
 
 # pure logic only, with fewer random examples: no Docker engine, no Spark

@@ -92,11 +92,19 @@ class MachineWorld:
 
     @in_thread
     def limit(self, broker: BrokerId, limits: Limits) -> None:
-        quota_us = -1 if limits.cpus is None else round(limits.cpus * _PERIOD_US)
-        memory: Any = -1 if limits.memory_bytes is None else limits.memory_bytes
         container = self._cluster.nodes[broker].container
+        container.reload()
+        changes: dict[str, Any] = {"cpu_period": _PERIOD_US}
+        changes["cpu_quota"] = -1 if limits.cpus is None else round(limits.cpus * _PERIOD_US)
+        if limits.memory_bytes is not None:
+            if not container.attrs["HostConfig"]["Memory"]:
+                raise FaultError(
+                    f"the container {container.name} has no memory limit, and Docker can't take one away again: start "
+                    "it with one (docker run --memory)"
+                )
+            changes |= dict.fromkeys(("mem_limit", "memswap_limit"), limits.memory_bytes)
         with engine.docker_errors(ClusterError, f"limit the resources of {container.name}"):
-            container.update(cpu_period=_PERIOD_US, cpu_quota=quota_us, mem_limit=memory, memswap_limit=memory)
+            container.update(**changes)
 
     @in_thread
     def throttled(self, broker: BrokerId) -> Throttling:

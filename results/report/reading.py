@@ -151,7 +151,8 @@ def perf(rows: Rows) -> str:
     ratio, row = max(ratios, key=lambda pair: pair[0])
     intended, perf_test = milliseconds(row["intended"]["0.99"]), milliseconds(row["perf"]["0.99"])
     if ratio < _NOTABLE:
-        return f"Both definitions of latency agree here: p99 of {row['client']} is {intended} or {perf_test} ms."
+        both = intended if intended == perf_test else f"{intended} and {perf_test}"
+        return f"Both definitions of latency agree here: p99 of {row['client']} is {both} ms."
     return (
         f"kafka-producer-perf-test would report p99 {perf_test} ms for {row['client']}; "
         f"from the intended send time p99 is {intended} ms, {ratio:.3g} x as long."

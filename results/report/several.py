@@ -140,8 +140,8 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
     lines = [*table(("status", "run", "took", "verdict"), rows)]
     for run in runs:
         if run.verdict:
-            detailed = _answer_table if run.verdict.status is Status.PASS else _verdict_lines
-            text = [*detailed(run.verdict)]
+            is_pass = run.verdict.status is Status.PASS
+            text = [*(_answer_table(run.verdict) if is_pass else _verdict_lines(run.verdict, whole=False))]
             lines += [f"\n### {cell(run.id)}\n\n", *text] if text else []
     size_bytes = 0
     for number, line in enumerate(lines):
@@ -161,7 +161,8 @@ def _answer_table(verdict: Verdict) -> Iterable[str]:
         yield f"\n{omitted} more are in the report.\n\n" if omitted else "\n"
 
 
-def _verdict_lines(verdict: Verdict) -> Iterable[str]:
+def _verdict_lines(verdict: Verdict, *, whole: bool = True) -> Iterable[str]:
+    """Yield a verdict as Markdown; unless ``whole``, only with the checks that did not pass."""
     yield f"**{cell(sentence(verdict))}**\n\n"
     if verdict.trusted:
         yield "".join(f"* judged with --trust: {cell(difference)}\n" for difference in verdict.trusted) + "\n"
@@ -170,6 +171,9 @@ def _verdict_lines(verdict: Verdict) -> Iterable[str]:
         ("status", "check", "subject", "observed", "threshold", "n", "why", "next"),
         [
             (status(c), c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "")
-            for c in verdict.checks
+            for c in (verdict.checks if whole else problems(verdict))
         ],
     )
+    if not whole:
+        passed = len(verdict.checks) - len(problems(verdict))
+        yield f"\n{passed} more checks passed; the report has them.\n"

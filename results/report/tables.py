@@ -90,7 +90,7 @@ def ratios(checks: Sequence[Check], comparisons: Sequence[Comparison]) -> list[C
         Compared(f"{arms.ours} / {arms.theirs}: {row.metric}", row.ratio, row.low, row.high, row.verdict)
         for arms in comparisons
         for row in arms.rows
-        if row.ratio
+        if row.ratio and row.low is not None  # a ratio of too few blocks has no interval to draw
     ]
     for check in checks:
         if check.kind == "compare" and check.observed:

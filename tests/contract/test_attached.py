@@ -251,7 +251,7 @@ def test_a_container_of_theirs_is_started_again_from_outside(theirs: TheirKafka,
     with (tmp_path / "said").open("wb") as said:
         words = [*command(plan, tmp_path / "runs", "run"), *allowed]
         runner = subprocess.Popen(words, env=environment(), stdout=said, stderr=said, start_new_session=True)
-        down = still_lacking(lambda: "" if state() == "exited" else "it runs", 60)
+        down = still_lacking(lambda: "" if state() == "exited" else "it runs", 200)  # other runs may use the host
         os.kill(runner.pid, signal.SIGKILL)
         runner.wait()
     assert not down, (tmp_path / "said").read_text()

@@ -72,8 +72,8 @@ SLOW = (HarnessCheck(replace(CHECK, id="harness/host", status=OPEN, why="it star
     [
         (900_000, FAIL, OPEN, {}, OPEN, "orders-a-produce stood still for 0.90 s from 15.0 s (the process was stopped"),
         (900_000, FAIL, PASS, {}, OPEN, "orders-a-produce stood still for 0.90 s from 15.0 s (the process was stopped"),
-        (900_000, FAIL, FAIL, {}, FAIL, "it was slow; without suspect times: it was slow"),
-        (900_000, FAIL, FAIL, {"harness": SLOW}, FAIL, "it was slow; without suspect times"),
+        (900_000, FAIL, FAIL, {}, FAIL, "it was slow; the same without suspect times"),
+        (900_000, FAIL, FAIL, {"harness": SLOW}, FAIL, "it was slow; the same without suspect times"),
         (
             900_000,
             FAIL,
