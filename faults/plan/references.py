@@ -59,7 +59,8 @@ _JAVA = """
 _HARNESS_OWN = {"commit.metadata.bytes", "connections.per.broker", "transactional", "metadata.own.connection"}
 _ASSIGNORS = "partition.assignment.strategy"  # Kafka's own client would load any class with this name
 REFERENCE_SETTINGS = frozenset(_REFERENCE.split()) | _HARNESS_OWN | {_ASSIGNORS}
-JAVA_SETTINGS = frozenset(_REFERENCE.split()) | frozenset(_JAVA.split()) | {"share"}  # "share": for our Java adapter
+_ADAPTER = {"share", "num-records", "warmup-records"}  # of our Java adapter
+JAVA_SETTINGS = frozenset(_REFERENCE.split()) | frozenset(_JAVA.split()) | _ADAPTER
 _SETTINGS_OF = {"confluent": LIBRDKAFKA_SETTINGS, "reference": REFERENCE_SETTINGS, "java": JAVA_SETTINGS}
 _OWNER_OF = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}
 

@@ -378,6 +378,23 @@ class Workload(Part):
             raise ValueError("a workload needs `produce`, `consume` or `commit`; add one")
         return self
 
+    @model_validator(mode="after")
+    def _suits_the_benchmark(self) -> Self:
+        for arm in self.arms.values():
+            number, produce = arm.settings.get("num-records"), self.produce
+            if arm.client != "java" or number is None:
+                continue
+            if type(number) is not int or number < 1:
+                raise ValueError(f"`num-records` is the number of records to send, got {number!r}: write 1200000")
+            if produce is None or produce.topic is None or produce.keys or produce.producers > 1:
+                raise ValueError(
+                    "`num-records` runs Kafka's ProducerPerformance, which sends records without keys to one topic: "
+                    "give `produce` one `topic`, one producer and no `keys`"
+                )
+            if produce.record_size.min != produce.record_size.max:
+                raise ValueError("Kafka's ProducerPerformance sends records of one size: give `record_size` one value")
+        return self
+
     @property
     def consumer_groups(self) -> tuple[str, ...]:
         """Full names of the consumer groups of a workload's arms, in the order of the arms; empty without a group."""

@@ -27,7 +27,7 @@ from aftershock.results.evidence import manifest
 from aftershock.results.evidence.evidence import Folder, leaders_in
 from aftershock.results.evidence.files import read_lines, read_object
 from aftershock.results.model.facts import RecoveryCriterion
-from aftershock.results.studies.part import Part
+from aftershock.results.studies.part import Latencies, Part
 
 _RUN = (
     "schema_version",
@@ -61,7 +61,13 @@ class Observed(Part):
     event_names: set[str] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
     slow: list[dict[str, Any]] = field(default_factory=list)
+    by_latency: dict[tuple[str, int], Latencies] = field(default_factory=dict)
     calms: set[RecoveryCriterion] = field(default_factory=set)
+
+    def latencies(self, client: str, first: int) -> Latencies:
+        # the counts are kept, not the rows from which they are counted
+        found = self.by_latency[client, first] = Part(self.name, self.run).latencies(client, first)
+        return found
 
     def slowest(self, client: str) -> list[dict[str, Any]]:
         groups = super().slowest(client)
@@ -126,8 +132,13 @@ def size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHECKS) -> None:
-    """Write the reduced documents, tables and manifest of one run, with its checks of ``check_kinds``."""
+def write_run(
+    part: Observed, folder: Path, check_kinds: Collection[str] = _CHECKS, *, all_witnesses: bool = True
+) -> None:
+    """Write the reduced documents, tables and manifest of one run, with its checks of ``check_kinds``.
+
+    Without ``all_witnesses`` the journal keeps the first and the last witness of each fault.
+    """
     folder.mkdir(parents=True)
     run, home = part.run, part.home
     host = {key: value for key, value in (run.run.get("host") or {}).items() if key != "hostname"}
@@ -155,14 +166,18 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
             ],
         }
         | ({"slowest": part.slow} if part.slow else {})
+        | ({"latencies": [*map(_latency_row, part.by_latency.items())]} if part.by_latency else {})
         | ({"calms": [row for row in run.analysis["calms"] if _criterion(row) in part.calms]} if part.calms else {}),
     }
     if (home / "phases.json").exists():
         documents["phases"] = part.windows()
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+    journal = read_lines(home / "journal.jsonl")
+    if not all_witnesses:
+        journal = _first_and_last_witnesses(journal)
     lines = {
-        "journal": [{key: line[key] for key in _JOURNAL if key in line} for line in read_lines(home / "journal.jsonl")],
+        "journal": [{key: line[key] for key in _JOURNAL if key in line} for line in journal],
         "events": [line for line in read_lines(home / "events.jsonl") if line.get("event") in part.event_names],
     }
     if part.logs and (leaders := leaders_in(Folder(home))) is not None:
@@ -199,6 +214,23 @@ def write_run(part: Observed, folder: Path, check_kinds: Collection[str] = _CHEC
     reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
     reduced["reduced_from"] = own.get("reduced_from") or own.get("digests", {})  # a reduced run may be reduced again
     (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
+
+
+def _first_and_last_witnesses(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a journal without the witnesses of a fault between its first and its last one."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for place, line in enumerate(lines):
+        if line["state"] == "witnessed":
+            first.setdefault(line["fault"], place)
+            last[line["fault"]] = place
+    kept = {*first.values(), *last.values()}
+    return [line for place, line in enumerate(lines) if line["state"] != "witnessed" or place in kept]
+
+
+def _latency_row(entry: tuple[tuple[str, int], Latencies]) -> dict[str, Any]:
+    (client, first), found = entry
+    return {"client": client, "first": first, "counts": sorted(found.counts.items()), "failed": found.failed}
 
 
 def _without_commands(workload: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class TrialResult:
     parts: Mapping[str, Part]
     left_out: Mapping[str, str]
     measured: Collection[str] = ()
-    """Ids of the claims of which all runs took place, and hold their evidence."""
+    """Ids of the claims of which all runs took place, and hold their evidence; of a partial claim one run."""
     since: Mapping[str, int] = field(default_factory=dict)
     """First version of the registration with which runs decide a claim, by the claim's id."""
     whole: bool = True
@@ -144,6 +144,7 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     found = verdict(stored)
     if missing:
         found = replace(found, why=f"{found.why}; {len(statements) - len(stored)} other claims are not stored")
+    measured |= {claim.id for claim in partial_claims(claims, parts)}
     whole = all(ids is None for ids in held.values())
     since = {claim.id: max(claim.since, trial.registration.oldest or version) for claim in trial.claims}
     return TrialResult(trial.kip, title, version, found, statements, parts, left_out, measured, since, whole)
@@ -363,29 +364,51 @@ def kept_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim, .
     return tuple(claim for claim in claims if claim.id in kept)
 
 
-def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_MAX) -> int:
+def partial_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim, ...]:
+    """Return the claims that are measured by the runs that exist, if one has taken place: those of a benchmark."""
+    present = set(parts)
+    return tuple(claim for claim in claims if claim.partial and present & {*claim.needs})
+
+
+def adopt(trial: Trial, source: Path, home: Path) -> None:
+    """Copy the stored runs of partial claims in ``source`` that ``home`` lacks, so that the trial continues there."""
+    stored, record = record_of(trial, source), record_of(trial, home)
+    names = {name for claim in trial.claims if claim.partial for name in claim.needs}
+    for part in trial.parts:
+        finished = stored.finished(part, source) if part.name in names else None
+        if finished and not record.finished(part, home):
+            shutil.copytree(source / finished, home / finished)
+            record = replace(record, runs={**record.runs, part.name: stored.runs[part.name]})
+    store.write(home, record)
+
+
+def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_MAX, *, partial: bool = False) -> int:
     """Write the evidence of the headline claims in ``home`` to the folder ``target``; return its size in bytes.
 
+    With ``partial`` it is that of the partial claims, with the runs that ``target`` has already.
     Raises AftershockError if a run of the headline claim is missing, if the evidence is larger than ``bytes_max`` or
     names a place of this machine, or if it gives other words than the runs.
     """
+    if partial and (target / store.NAME).is_file():
+        adopt(trial, target, home)
     result = read_result(trial, home)
-    claims = kept_claims(trial.claims, result.parts)
-    if missing := sorted({name for claim in claims for name in claim.needs} - result.parts.keys()):
+    claims = (partial_claims if partial else kept_claims)(trial.claims, result.parts)
+    needs = {name for claim in claims for name in claim.needs}
+    if not partial and (missing := sorted(needs - result.parts.keys())):
         raise AftershockError(
             f"{home}: no run of {', '.join(missing)}, which the headline claim of KIP-{trial.kip} needs; run "
             f"`aftershock kip {trial.kip}` first"
         )
     if target.exists() and not (target / store.NAME).is_file():
         raise AftershockError(f"{target}: the folder is not evidence of a trial; name another folder")
-    parts = {name: Observed(name, result.parts[name].run) for claim in claims for name in claim.needs}
+    parts = {name: Observed(name, part.run) for name, part in result.parts.items() if name in needs}
     state_claims(claims, parts, {})
     words = {entry.id: as_text(entry) for entry in result.statements if entry.id in {claim.id for claim in claims}}
     record = record_of(trial, home)
-    earlier = earlier_launches(trial, record, target)
+    earlier = () if partial else earlier_launches(trial, record, target)
     with replacement(target, bytes_max) as draft:
         for part in parts.values():
-            write_run(part, draft / part.home.name)
+            write_run(part, draft / part.home.name, all_witnesses=not partial)
         for run in (run for launch in earlier for run in launch.values()):
             shutil.copytree(target / run, draft / run)
         stored = {

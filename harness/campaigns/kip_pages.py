@@ -1,9 +1,10 @@
 """Pages of the KIPs in the documentation, and their digest in docs/KIPS.md.
 
 The page of a KIP has three generated blocks. The *answer* (the headline, its launches, and the promises of the text by
-result) and the *recount* (the SQL that computes the headline's figure) come from the evidence in the repository. The
-*results* (charts and tables) come from the newest runs; a claim that has no run there keeps its published row, marked
-with the version of the registration if that has changed since.
+result) and the *recount* (the SQL that computes the headline's figure) come from the evidence in the repository, and so
+does a fourth one, the *benchmark*, of a KIP whose own benchmark is repeated. The *results* (charts and tables) come
+from the newest runs; a claim that has no run there keeps its published row, marked with the version of the
+registration if that has changed since.
 """
 
 import re
@@ -23,6 +24,7 @@ _ROW = re.compile(r'^\| <a id="([\w-]+)"></a>[\w-]+<br>([\w ,]+) \| (.*) \|$', r
 _VERSION = re.compile(r"version (\d+) of the registration")
 _ABOUT = re.compile(r"^\* Kafka .*, Aftershock \w+$", re.MULTILINE)
 _ALL_CLAIMS = "## All claims"
+_PAIRS = re.compile(r"\d+ of \d+ pairs")
 _MARKED = re.compile(r" \(version \d+\)$")
 
 
@@ -58,13 +60,21 @@ def published_rows(block: str) -> dict[str, Row]:
     return rows
 
 
-def rows_of(result: TrialResult, block: str) -> list[Row]:
-    """Return the rows of all claims; a claim that was not measured keeps its row of the published ``block``."""
+def rows_of(result: TrialResult, block: str, benchmark: TrialResult | None = None) -> list[Row]:
+    """Return the rows of all claims; a claim that was not measured keeps its row of the published ``block``.
+
+    The claims of a KIP's own benchmark have the rows of its evidence, which is stored apart.
+    """
+    apart = (
+        {entry.id: _row(entry) for entry in benchmark.statements if entry.id in benchmark.measured} if benchmark else {}
+    )
     published, version = published_rows(block), _VERSION.search(block)
     rows = []
     for entry in result.statements:
         old = published.get(entry.id)
-        if old is None or entry.id in result.measured:
+        if entry.id in apart:
+            rows.append(apart[entry.id])
+        elif old is None or entry.id in result.measured:
             rows.append(_row(entry))
         else:
             outdated = version and int(version[1]) < result.since.get(entry.id, result.version)
@@ -111,6 +121,39 @@ def section(result: TrialResult, rows: Sequence[Row], charts: Sequence[Plot] | N
     lines.append(f"Measured with version {result.version} of the registration, where the result names no other, on:\n")
     kept = _ABOUT.findall(block) if {row.id for row in rows} - {*result.measured} else []
     return "\n".join([*lines, *dict.fromkeys([*(f"* {content}" for content in result.about), *kept])])
+
+
+def benchmark(trial: Trial, stored: TrialResult | None, rows: Sequence[Row], sql: str) -> str:
+    """Return Markdown with the claims of a KIP's own benchmark, as far as it has run, and the time that is missing.
+
+    ``sql`` computes the figures of each launch from the stored evidence.
+    """
+    missing = [
+        part
+        for part in trial.parts
+        if part.name in benchmark_parts(trial) and not (stored and part.name in stored.parts)
+    ]
+    needs = f"needs about {sum(part.takes_s for part in missing) / 60:.0f} min of `aftershock kip {trial.kip}`"
+    if stored is None:
+        return f"Not yet run: {needs}."
+    of_benchmark = {claim.id for claim in trial.claims if claim.partial}
+    own = [row for row in rows if row.id in of_benchmark]
+    lines = []
+    for row in own:
+        if row.design:
+            so_far = "".join(f": {pairs}" for pairs in _PAIRS.findall(row.result)[:1])
+            claim = row.claim.partition("<br>")[0]
+            lines.append(f"**{row.word.capitalize()}{so_far}**: {claim}: {row.measured}. Published: {row.published}.\n")
+    lines += [_HEAD, *(row.line for row in own), ""]
+    if missing:
+        lines.append(f"{len(missing)} of {len(benchmark_parts(trial))} launches are missing: {needs}.\n")
+    lines.append(f"DuckDB computes the figures of each launch from the evidence:\n\n```sql\n{sql.strip()}\n```\n")
+    lines += [f"* {name}: {part.run.run_id}" for name, part in stored.parts.items()]
+    return "\n".join([*lines, *(f"* {content}" for content in stored.about)])
+
+
+def benchmark_parts(trial: Trial) -> set[str]:
+    return {name for claim in trial.claims if claim.partial for name in claim.needs}
 
 
 def _table(rows: Sequence[Row], *roles: Role) -> list[str]:

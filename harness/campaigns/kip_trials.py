@@ -16,7 +16,16 @@ from aftershock.errors import AftershockError
 from aftershock.harness.campaigns.store import Planned
 from aftershock.results.studies.durability import ELR
 from aftershock.results.studies.statement import Plot
-from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224
+from aftershock.results.studies.trials import (
+    kip227,
+    kip392,
+    kip794,
+    kip848,
+    kip951,
+    kip951_benchmark,
+    kip966,
+    kip1224,
+)
 from aftershock.results.studies.trials.claim import Claim, Parts, Registration
 from aftershock.results.studies.trials.kip848_changes import ALONE, PROTOCOLS
 from aftershock.results.studies.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
@@ -426,6 +435,26 @@ _READERS_OFF = _without("readers.arms.told", retry=True)
 _STRIPPED = ("faults.1.client=whole",)
 _ROLL_OFF = _without("all.arms.both", "one.arms.both")
 _120 = ("topics.0.partitions=120",)
+_BENCHMARK_S = 600.0
+_BENCHMARK_ARMS = {
+    "whole": (),
+    "stripped": (
+        "faults.0={id: treatment, at: 0s, for: 460s, kind: strip_hints, hints: [current_leader, node_endpoints]}",
+    ),
+    "capped": ("faults.0.versions={Produce: 9}",),
+}
+"""Changes of ``kips/951-benchmark`` by arm; without them a version that the producer does not use is capped."""
+BENCHMARK_SHORT = (
+    "workloads.moves.arms.perf.settings.num-records=105000",
+    "workloads.moves.arms.perf.settings.warmup-records=45000",
+    "timing.warmup.max=10s",
+    "faults.0.for=30s",
+    "faults.1.at=5s",
+    "faults.1.for=10s",
+    "faults.2.at=8s",
+)
+"""Changes of ``kips/951-benchmark`` for a smoke test of 35 s, which decides nothing."""
+_DEFAULT_BROKERS = (PRODUCTION, "cluster.config.num.io.threads=''", "cluster.config.replica.fetch.backoff.ms=''")
 _DEFAULT_BACKOFF = (PRODUCTION, "cluster.config.replica.fetch.backoff.ms=''")
 
 KIP_951 = Trial(
@@ -484,6 +513,17 @@ KIP_951 = Trial(
             off=_BOTH_OFF,
         ),
         Planned("shared-production", "kips/951-shared", AROUND_S + _SLOWER_S, _DEFAULT_BACKOFF, MOVES, 7.0, off=_OFF),
+        *(
+            Planned(
+                kip951_benchmark.name_of(unit, arm),
+                "kips/951-benchmark",
+                _BENCHMARK_S,
+                (*_BENCHMARK_ARMS[arm], *(_DEFAULT_BROKERS if unit in kip951_benchmark.PRODUCTION else ())),
+                off=_BENCHMARK_ARMS["stripped"] if arm == "whole" else (),
+            )
+            for unit, order in kip951_benchmark.orders()
+            for arm in order
+        ),
     ),
     plots=kip951.plots,
 )

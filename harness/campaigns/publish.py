@@ -4,6 +4,8 @@
 
 * ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
 * ``launch OUT FOLDER KIP ...`` adds the headline's runs below ``OUT/kips`` to ``FOLDER/kip<N>`` as a further launch
+* ``benchmark OUT FOLDER KIP`` adds the runs of a KIP's own benchmark below ``OUT/kips`` to ``FOLDER/kip<N>-benchmark``
+* ``adopt FOLDER OUT KIP`` copies these back below ``OUT/kips``, where ``aftershock kip N`` then makes the missing ones
 * ``kips OUT EVIDENCE FOLDER PAGE`` writes the headlines of the trials in ``EVIDENCE/kip<N>``, and charts and tables
   of the trials below ``OUT/kips``, to ``FOLDER/kip<N>.md``, the promises of the KIPs' texts to ``FOLDER/promises.md``,
   and a digest into PAGE
@@ -55,8 +57,22 @@ def write_block(path: Path, results: str, command: str, name: str = "results") -
 
 def evidence(out: str, folder: str, *kips: str) -> None:
     for trial in [trial for number in kips or ("all",) for trial in select_trials(number)]:
-        target = Path(folder) / f"kip{trial.kip}"
-        _print_size(target, kip.reduce_trial(trial, kip.home_of(trial, Path(out)), target))
+        home, target = kip.home_of(trial, Path(out)), Path(folder) / f"kip{trial.kip}"
+        _print_size(target, kip.reduce_trial(trial, home, target))
+        if kip.partial_claims(trial.claims, kip.record_of(trial, home).runs):
+            benchmark(out, folder, str(trial.kip))
+
+
+def benchmark(out: str, folder: str, number: str) -> None:
+    """Add the runs of a KIP's own benchmark to those that are stored."""
+    (trial,) = select_trials(number)
+    target = Path(folder) / f"kip{trial.kip}-benchmark"
+    _print_size(target, kip.reduce_trial(trial, kip.home_of(trial, Path(out)), target, partial=True))
+
+
+def adopt(folder: str, out: str, number: str) -> None:
+    (trial,) = select_trials(number)
+    kip.adopt(trial, Path(folder) / f"kip{trial.kip}-benchmark", kip.home_of(trial, Path(out)))
 
 
 def launch(out: str, folder: str, *kips: str) -> None:
@@ -73,7 +89,9 @@ def kips(out: str, evidence: str, folder: str, readme: str) -> None:
         page, stored_in = Path(folder) / f"kip{trial.kip}.md", Path(evidence) / f"kip{trial.kip}"
         result, stored = (kip.read_result(trial, home) for home in (kip.home_of(trial, Path(out)), stored_in))
         _, block, _ = block_of(page.read_text(encoding="utf-8"), "results", "kips")
-        rows = kip_pages.rows_of(result, block)
+        apart = Path(evidence) / f"kip{trial.kip}-benchmark"
+        of_benchmark = kip.read_result(trial, apart) if (apart / store.NAME).is_file() else None
+        rows = kip_pages.rows_of(result, block, of_benchmark)
         by_kip[trial.kip] = {row.id: row for row in rows}
         write_whole(Path(folder) / f"kip{trial.kip}.svg", f"{mechanism(trial.kip).svg}\n")
         if result.parts:
@@ -81,7 +99,11 @@ def kips(out: str, evidence: str, folder: str, readme: str) -> None:
             plots = kip.plots_of(trial, result) if result.whole else None
             for position, plot in enumerate(plots or (), 1):
                 write_whole(Path(folder) / f"kip{trial.kip}-{position}.svg", f"{plot.svg}\n")
-            write_block(page, kip_pages.section(result, rows, plots, block), "kips")
+            in_tables = [row for row in rows if row.id not in {claim.id for claim in trial.claims if claim.partial}]
+            write_block(page, kip_pages.section(result, in_tables, plots, block), "kips")
+        if kip_pages.benchmark_parts(trial):
+            sql = page.with_name(f"kip{trial.kip}-benchmark.sql").read_text(encoding="utf-8")
+            write_block(page, kip_pages.benchmark(trial, of_benchmark, rows, sql), "kips", "benchmark")
         words = kip_pages.promises_in_words(trial.kip, promises.get(trial.kip, ()), by_kip[trial.kip])
         write_block(page, kip_pages.answer(trial, stored, kip.launches(trial, stored_in), words), "kips", "answer")
         sql, record = page.with_suffix(".sql").read_text(encoding="utf-8"), kip.record_of(trial, stored_in)
@@ -203,6 +225,8 @@ def _print_size(what: object, size: int) -> None:
 KINDS: Mapping[str, Callable[..., None]] = {
     "evidence": evidence,
     "launch": launch,
+    "benchmark": benchmark,
+    "adopt": adopt,
     "kips": kips,
     "durability": power_cuts,
     "machines": sick_machines,

@@ -26,7 +26,7 @@ Place = Annotated[tuple[Name, Int], Strict(False)]
 _NUMBERS = frozenset(
     (
         *("min.insync.replicas", "offsets.topic.num.partitions", "broker.session.timeout.ms"),
-        *("max.in.flight.requests.per.connection", "max.in.flight"),
+        *("max.in.flight.requests.per.connection", "max.in.flight", "num-records", "warmup-records"),
         *("socket.timeout.ms", "request.timeout.ms", "session.timeout.ms"),
     )
 )

@@ -222,6 +222,15 @@ class Slowest(TypedDict):
     records: list[SlowRecord]
 
 
+class LatencyCounts(TypedDict):
+    """Numbers of a client's records by latency in ms, from record ``first`` on."""
+
+    client: Client
+    first: Count
+    counts: list[Annotated[tuple[Count, Count], Strict(False)]]
+    failed: Count
+
+
 class Stall(TypedDict):
     side: Name
     client: Client
@@ -369,6 +378,7 @@ class Analysis(TypedDict):
     spectra: NotRequired[list[Spectrum]]
     racks: NotRequired[list[RackFlow]]
     slowest: NotRequired[list[Slowest]]
+    latencies: NotRequired[list[LatencyCounts]]
     stalls: NotRequired[list[Stall]]
     failures: NotRequired[list[Failures]]
     findings: NotRequired[list[StoredFinding]]

@@ -13,6 +13,8 @@ Two things are not in the evidence as such:
 
 The ``producers`` of an arm share its rate. Record n goes to topic n modulo the number of topics.
 
+Kafka's ProducerPerformance (``num-records``) sends so many records, also after the end of the load.
+
 A committer in a closed loop (``in_flight``) has no schedule, because it begins a commit when another ends. Its commits
 must be numbered without a gap, up to one that began not longer before the end of the load than a commit may take.
 
@@ -41,6 +43,7 @@ SPANS_MAX = 3
 """Spans without rows that are kept of each process and topic, the longest."""
 
 US_PER_S = 1_000_000
+NUM_RECORDS = "num-records"
 DEADLINE_MS = 30_000
 GRACE_US = 10_000_000
 """Deadline of a commit unless the plan gives another, and the longest time until a client then reports the commit."""
@@ -62,6 +65,7 @@ class Sender:
     slowest_us: int
     start_us: int
     end_us: int
+    records: int | None = None  # that a benchmark sends in all
 
     def due_us(self, seq: int) -> int:
         """Return the time from the first record of the schedule to record ``seq``."""
@@ -75,6 +79,8 @@ class Sender:
 
     def count(self, first_us: int) -> int:
         """Return the number of records that are due before the end, if the first is due at ``first_us``."""
+        if self.records is not None:
+            return self.records
         rate = self.rate or Fraction(1)
         return max(0, -((first_us - self.end_us) * rate.numerator // (US_PER_S * rate.denominator)))
 
@@ -113,9 +119,14 @@ def senders(evidence: Evidence) -> Iterator[Sender]:
             rate = section.get("rate_per_s")
             of_process = None if rate is None else Fraction(rate / len(workers)).limit_denominator(US_PER_S)
             slowest_us = section.get("deadline_ms", DEADLINE_MS) * 1000 + GRACE_US
+            arm = workload["arms"][client.arm] or {}
+            number = (arm.get("settings") or {}).get(NUM_RECORDS) if arm.get("client") == "java" else None
+            records = None if number is None else int(number)
             for worker, producer_id in zip(workers, ids, strict=True):
                 names = topic_names(section)
-                yield Sender(side, client, worker, names, producer_id, of_process, slowest_us, start_us, end_us)
+                yield Sender(
+                    side, client, worker, names, producer_id, of_process, slowest_us, start_us, end_us, records
+                )
 
 
 Total = Mapping[str, Any]

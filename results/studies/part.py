@@ -180,6 +180,31 @@ def clients_under_trial(workloads: Sequence[Mapping[str, Any]]) -> frozenset[tup
     return frozenset()
 
 
+class Latencies(NamedTuple):
+    """Records of a client by latency, in whole ms from the sending to the acknowledgement; ``failed`` have none."""
+
+    counts: Mapping[int, int]
+    failed: int
+
+    @property
+    def n(self) -> int:
+        return sum(self.counts.values()) + self.failed
+
+    def quantile(self, q: float) -> float:
+        """Return the nearest-rank quantile, infinity if it is a failed record, NaN without records."""
+        rank, seen = max(1, math.ceil(q * self.n)), 0
+        for ms in sorted(self.counts):
+            seen += self.counts[ms]
+            if seen >= rank:
+                return float(ms)
+        return math.inf if self.failed else math.nan
+
+    def mean(self) -> float:
+        """Return the mean of the acknowledged records, NaN without any."""
+        acked = self.n - self.failed
+        return sum(ms * count for ms, count in self.counts.items()) / acked if acked else math.nan
+
+
 @dataclass(frozen=True)
 class Part:
     """Judged run of a trial; clients are named ``workload/arm``, and measures as in ``aftershock compare --metric``."""
@@ -216,6 +241,18 @@ class Part:
             if (row["metric"], row["client"], row["window"]) == (metric, client, window):
                 return row["at"].get(repr(q)), row["n"]
         return None, 0
+
+    def latencies(self, client: str, first: int) -> Latencies:
+        """Return the latencies of a client's records from number ``first`` on."""
+        for row in self.run.analysis.get("latencies", ()):
+            if (row["client"], row["first"]) == (client, first):
+                return Latencies(dict(row["counts"]), row["failed"])
+        rows = self.outcomes("produce", ("seq", "sent_us", "done_us", "status"), client)
+        rows = rows.filter(pc.greater_equal(rows["seq"], first))
+        acked = rows.filter(pc.equal(rows["status"], "ok"))
+        ms = (acked["done_us"].to_numpy() - acked["sent_us"].to_numpy()) // 1000
+        values, counts = np.unique(ms, return_counts=True)
+        return Latencies(dict(zip(values.tolist(), counts.tolist(), strict=True)), len(rows) - len(acked))
 
     def slowest(self, client: str) -> list[dict[str, Any]]:
         """Return the slowest records of a client, one group for each operation."""

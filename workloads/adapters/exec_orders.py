@@ -12,12 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, WithJsonSchema
 
 from aftershock.workloads.load.assignment import (
+    WARMUP_RECORDS,
     Assignment,
     CommitAssignment,
     ConsumeAssignment,
     Place,
+    ProduceAssignment,
     Setting,
 )
+from aftershock.workloads.load.schedule import STRIDE, Filler, Schedule
 from aftershock.workloads.load.security import java_config, librdkafka_config
 from aftershock.workloads.load.spool import UNKNOWN
 
@@ -94,6 +97,21 @@ class _Start(_Order):
     settings: dict[str, Setting]
 
 
+class StartLoad(_Order):
+    """Load that a program drives itself: Kafka's ProducerPerformance, which ``client: java`` can run.
+
+    Record n has the mark (producer_id, n, intended time), and as value ``size_bytes`` of ``filler`` from byte n modulo
+    (length of ``filler`` less ``size_bytes``). It is due ``n * period_us[0] // period_us[1]`` after ``Go.start_us``.
+    """
+
+    records: Count
+    warmup_records: Count
+    period_us: tuple[Count, Count]
+    size_bytes: Count
+    producer_id: Count
+    filler: Base64
+
+
 class StartProduce(_Start):
     """First order to a producer."""
 
@@ -102,6 +120,15 @@ class StartProduce(_Start):
     idempotence: bool
     linger_ms: Count
     deadline_ms: Count
+    load: StartLoad | None = None
+
+
+class Go(_Order):
+    """Order to start the load of the start order at ``start_ns`` on CLOCK_MONOTONIC, ``start_us`` of the run."""
+
+    do: Literal["go"] = "go"
+    start_ns: Count
+    start_us: Count
 
 
 class CommitEvery(_Order):
@@ -174,7 +201,7 @@ class Close(_Order):
     do: Literal["close"] = "close"
 
 
-Order = StartProduce | StartConsume | StartCommit | Send | Commit | KeepPolling | Close
+Order = StartProduce | Go | StartConsume | StartCommit | Send | Commit | KeepPolling | Close
 parse_order = TypeAdapter[Order](Order).validate_json
 """Parse an order; raise pydantic's ``ValidationError`` if the line is not an order."""
 
@@ -227,7 +254,23 @@ def start_order(assignment: Assignment, positions: Mapping[Place, int] | None = 
         idempotence=assignment.idempotence,
         linger_ms=ceil(assignment.linger_ms),  # Kafka's own clients count whole milliseconds
         deadline_ms=assignment.deadline_ms,
+        load=_load(assignment),
     ).line()
+
+
+def _load(assignment: ProduceAssignment) -> StartLoad | None:
+    """Return the load that the program drives itself; None if it sends what it is ordered to send."""
+    if assignment.num_records is None:
+        return None
+    size_bytes = assignment.record_size_max
+    return StartLoad(
+        records=assignment.num_records,
+        warmup_records=int(assignment.settings.get(WARMUP_RECORDS, 0)),
+        period_us=Schedule(0, 0, assignment.rate_per_s).period_us,
+        size_bytes=size_bytes,
+        producer_id=assignment.producer_id,
+        filler=Filler(size_bytes).value(0, size_bytes + STRIDE),
+    )
 
 
 def commit_order(assignment: CommitAssignment, seq: int) -> bytes:

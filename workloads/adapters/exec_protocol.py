@@ -78,6 +78,28 @@ class Failed(_Report):
     attempts: Attempts = 0
 
 
+class Sent(_Report):
+    """Report that a program that drives its own load sent the records from ``seq`` on, at the times ``at_ns``."""
+
+    say: Literal["sent"] = "sent"
+    seq: Seq
+    at_ns: tuple[Count, ...]
+
+
+class AckedAll(_Report):
+    """Report that Kafka acknowledged records of the program's own load, as (seq, time in ns, partition, offset)."""
+
+    say: Literal["acked_all"] = "acked_all"
+    rows: tuple[tuple[Seq, Count, MaybePartition, MaybeOffset], ...]
+
+
+class Summary(_Report):
+    """Report that a program has ended its own load, with the sentence in which it sums it up."""
+
+    say: Literal["summary"] = "summary"
+    text: str
+
+
 class _TimedReport(_Report):
     """Report with the time ``at_ns`` of what it reports on CLOCK_MONOTONIC, by default the time of reading it."""
 
@@ -186,6 +208,9 @@ Report = (
     Ready
     | Acked
     | Failed
+    | Sent
+    | AckedAll
+    | Summary
     | Record
     | Assigned
     | Revoked
@@ -217,7 +242,7 @@ INTEGERS = Rule("Rules", "Numbers are integers, without fraction or exponent")
 BASE64 = Rule("Rules", "Bytes are base64.")
 RESERVED = Rule("Rules", "**Standard output is reserved for the protocol.**")
 _SECTIONS = {
-    **dict.fromkeys(("acked", "failed"), "produce"),
+    **dict.fromkeys(("acked", "failed", "sent", "acked_all", "summary"), "produce"),
     **dict.fromkeys(("assigned", "revoked", "lost", "committed", "record"), "consume"),
     **dict.fromkeys(("ready", "bye", "traffic", "error", "died"), "All operations"),
     **dict.fromkeys(("node_disconnected", "request_timed_out"), "All operations"),

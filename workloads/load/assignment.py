@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     Number = TypeVar("Number", int, np.ndarray[Any, Any])
 
 
+NUM_RECORDS, WARMUP_RECORDS = "num-records", "warmup-records"
+"""Settings of ``client: java`` with which Kafka's ProducerPerformance sends so many records; the tool's own options.
+
+The tool leaves the first ``warmup-records`` of them out of its last statistic.
+"""
+
+
 def parse_setting(text: str) -> tuple[str, Setting]:
     """Return key and value of ``KEY=VALUE``; a number, ``true`` or ``false`` as such, for programs with typed settings.
 
@@ -100,6 +107,12 @@ class ProduceAssignment(_Assignment):
     linger_ms: float = Field(default=5, ge=0)
     deadline_ms: int = Field(default=30_000, ge=1)
     seed: int
+
+    @property
+    def num_records(self) -> int | None:
+        """Return how many records Kafka's ProducerPerformance sends; None if the client sends what is due."""
+        number = self.settings.get(NUM_RECORDS) if self.client == "java" else None
+        return None if number is None else int(number)
 
     @model_validator(mode="after")
     def _sizes_in_order(self) -> Self:

@@ -38,15 +38,16 @@ class Schedule:
         if rate <= 0:
             raise ValueError(f"a rate of {rate_per_s}/s sends nothing; use at least 0.000001/s")
         self._first_us = start_us + offset_us
-        self._up = US_PER_S * rate.denominator
-        self._down = rate.numerator
+        self.period_us = US_PER_S * rate.denominator, rate.numerator  # as a fraction
 
     def intended_us(self, n: int) -> int:
-        return self._first_us + n * self._up // self._down
+        up, down = self.period_us
+        return self._first_us + n * up // down
 
     def count_before(self, at_us: int) -> int:
         """Return the number of records whose intended time is before ``at_us``."""
-        return max(0, -((self._first_us - at_us) * self._down // self._up))
+        up, down = self.period_us
+        return max(0, -((self._first_us - at_us) * down // up))
 
 
 class Stream:
@@ -70,7 +71,7 @@ HEADER = "aftershock"
 """Name of the only header of a record that a run's producer sends; its value is the record's mark."""
 
 _MARK = Struct(">iqq")
-_STRIDE = 251  # a prime, so that neighbouring values differ and do not compress unrealistically well
+STRIDE = 251  # a prime, so that neighbouring values differ and do not compress unrealistically well
 
 Headers = list[tuple[str, str | bytes | None]] | None
 """Headers of a record, as ``Message.headers()`` of confluent-kafka returns them."""
@@ -104,17 +105,17 @@ class Filler:
         self._block = _block(size_max)
 
     def value(self, seq: int, size_bytes: int) -> bytes:
-        start = seq % _STRIDE
+        start = seq % STRIDE
         return self._block[start : start + size_bytes]
 
     def is_value(self, seq: int, value: bytes) -> bool:
         """Return True if the bytes ``value`` are the value of record ``seq`` in any size."""
-        if len(value) + _STRIDE > len(self._block):
+        if len(value) + STRIDE > len(self._block):
             self._block = _block(len(value))
         return value == self.value(seq, len(value))
 
 
 def _block(size_max: int) -> bytes:
     # Because the number of bytes is a multiple of four, the larger of two blocks starts with the smaller block.
-    words = -(-(size_max + _STRIDE) // 4)
+    words = -(-(size_max + STRIDE) // 4)
     return random.Random("aftershock").randbytes(4 * words)  # noqa: S311  # filler, not a secret

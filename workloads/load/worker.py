@@ -41,7 +41,14 @@ from confluent_kafka import KafkaException
 
 from aftershock.errors import WorkloadError
 from aftershock.redaction import RedactingFormatter
-from aftershock.workloads.load.assignment import Assignment, Order, Quit, parse_assignment, parse_order
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    Order,
+    ProduceAssignment,
+    Quit,
+    parse_assignment,
+    parse_order,
+)
 from aftershock.workloads.load.events import Clock, Events, Ticker, run_clock
 from aftershock.workloads.load.schedule import US_PER_MS
 from aftershock.workloads.load.spool import full_error
@@ -188,10 +195,13 @@ class Client(Protocol):
 def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
     """Create the producer, consumer or committer of the assignment, from the client library that it names.
 
-    Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``). Only the module of
+    Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``), also the one that
+    drives its own load (``benchmark``). Only the module of
     the chosen client library is imported, because a worker's memory and start-up time are measured.
     """
-    library = "exec" if assignment.client == "java" else assignment.client
+    library: str = "exec" if assignment.client == "java" else assignment.client
+    if isinstance(assignment, ProduceAssignment) and assignment.num_records is not None:
+        library = "benchmark"
     role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer"}[assignment.op]
     module = import_module(f"aftershock.workloads.adapters.{library}")
     return cast("Client", getattr(module, f"{library.title()}{role}")(assignment, clock, events))

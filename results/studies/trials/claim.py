@@ -41,10 +41,15 @@ Parts: TypeAlias = Mapping[str, Part]
 
 
 class Measure(NamedTuple):
-    """The names of the runs of a trial that a claim needs, and the function that measures the claim by these runs."""
+    """The names of the runs of a trial that a claim needs, and the function that measures the claim by these runs.
+
+    With ``partial`` the function gets the runs that have taken place, and leaves out those that can't be trusted: the
+    claim has a figure, and no word, before all of its runs have taken place.
+    """
 
     needs: tuple[str, ...]
     measure: Callable[[Parts], Measured]
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class Claim:
     stored: bool = False
     """True if its evidence is kept in the repository, as that of the headline is."""
     headline: bool = False
+    partial: bool = False
 
     @property
     def power(self) -> float | None:
@@ -139,7 +145,7 @@ def _claim(claim_id: str, entry: dict[str, Any], measure: Measure, headline: str
         fields["rule"] = Rule(kind, tuple(map(float, bounds)), rule.get("no_effect"), rule.get("ratio", False))
     else:
         fields.setdefault("role", "figure")
-    return Claim(claim_id, needs=measure.needs, measure=measure.measure, headline=claim_id == headline, **fields)
+    return Claim(claim_id, **measure._asdict(), headline=claim_id == headline, **fields)
 
 
 def on_part(name: str, measure: Callable[..., Measured], *arguments: object, faults: Sequence[str] = ()) -> Measure:
@@ -183,9 +189,12 @@ def state_claims(
     judged: dict[str, Judged] = {}
     for claim in claims:
         missing = [name for name in claim.needs if name not in parts]
-        if missing:
+        doubt: str | None = None
+        if claim.partial and len(missing) < len(claim.needs):
+            pass  # the measurement leaves out the runs that can't be trusted
+        elif missing:
             reason = left_out.get(missing[0], f"the trial has no run of its part {missing[0]}")
-            doubt: str | None = f"not run: {reason}"
+            doubt = f"not run: {reason}"
         elif older := [name for name in claim.needs if versions and versions[name] < claim.since]:
             doubt = f"not run: {older[0]} ran before version {claim.since} of the trial registered the claim as it is"
         else:

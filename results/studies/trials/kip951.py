@@ -42,6 +42,7 @@ from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.studies.part import Part, median, onsets, ratio_of_blocks, worst_latencies
 from aftershock.results.studies.statement import UNITS_MIN, Estimate, Measured, Plot, unknown
+from aftershock.results.studies.trials import kip951_benchmark
 from aftershock.results.studies.trials.claim import Parts, on_part, on_parts, register
 
 WORST = "produce.latency max in fault/move"
@@ -255,6 +256,7 @@ REGISTRATION = register(
             for part in ("restart", "restart-many")
             for acks in ("all", "one")
         },
+        **kip951_benchmark.MEASURES,
     },
 )
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,12 @@ from aftershock.results.compare import statistics
 from aftershock.results.evidence.manifest import digest_of, manifest_of
 from aftershock.results.studies.part import Part
 from aftershock.results.studies.statement import Estimate
-from aftershock.results.studies.trials import kip848
+from aftershock.results.studies.trials import kip848, kip951_benchmark
 from aftershock.results.studies.trials.claim import Parts
 from aftershock.results.studies.trials.promises import read_promises
 from aftershock.tests.unit.harness.cli.test_search_kip import kept
 from aftershock.tests.unit.results.studies.trials import groups
+from aftershock.tests.unit.results.studies.trials.test_kip951_benchmark import launch
 from aftershock.tests.unit.results.studies.trials.test_kip1224 import square
 
 EVIDENCE = Path(output.__file__).parents[2] / "docs" / "evidence"
@@ -248,7 +249,7 @@ def test_the_repositorys_evidence_gives_the_words_that_are_recorded_with_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # p-values of all sign flips
-    trial = TRIALS[int(folder.name.removeprefix("kip"))]
+    trial = TRIALS[int(folder.name.removeprefix("kip").removesuffix("-benchmark"))]
     claims = record_of(trial, folder).claims
     assert claims
     entries = {entry.id: entry for entry in output.read_result(trial, folder).statements}
@@ -314,3 +315,38 @@ def test_launches_are_averaged_and_violations_added() -> None:
     cuts = [Estimate(float(hits), None, None, 6, "cuts with a loss", hits=hits) for hits in (1, 0)]
     fact = output.over_launches(KIP_966, [output.Launch("2026-11-30", ours) for ours in cuts])
     assert (1, 12, 1.0) == (fact.hits, fact.n, fact.value)
+
+
+def benchmarks(out: Path, units: Sequence[int]) -> Path:
+    """Write launches of KIP-951's benchmark, and no run of its headline."""
+    home = home_of(KIP_951, out)
+    names = [kip951_benchmark.name_of(unit, arm) for unit in units for arm in kip951_benchmark.ARMS]
+    parts = {name: launch(home / name, 1_600 if "whole" not in name else 346) for name in names}
+    return finished(KIP_951, home, parts)[1]
+
+
+def test_a_benchmark_grows_in_the_repository(tmp_path: Path) -> None:
+    """A few kilobytes a launch give the same figures; later launches join those that are stored, whose runs another
+    machine then need not repeat.
+    """
+    first, second, stored = benchmarks(tmp_path / "a", [1]), benchmarks(tmp_path / "b", [2]), tmp_path / "kip951"
+    size = reduce_trial(KIP_951, first, stored, partial=True)
+    assert size < 30_000
+    assert not list(stored.rglob("*.parquet"))
+    digests = json.loads((stored / "benchmark-1-whole" / "manifest.json").read_text())["reduced_from"]
+    assert "outcomes/part-0.parquet" in digests
+
+    def figure(home: Path) -> tuple[str, int, str]:
+        entries = {entry.id: entry for entry in output.read_result(KIP_951, home).statements}
+        assert entries["busy-300"].why.startswith("not run: ") or "not stored" in entries["busy-300"].why
+        entry = entries["benchmark-capped"]
+        return output.as_text(entry), entry.ours.n, entry.word
+
+    assert (figure(first), 1, "undecided") == (figure(stored), figure(stored)[1], figure(stored)[2])
+    reduce_trial(KIP_951, second, stored, partial=True)
+    assert (figure(second), 2) == (figure(stored), figure(stored)[1])
+    assert digests == json.loads((stored / "benchmark-1-whole" / "manifest.json").read_text())["reduced_from"]
+    third = home_of(KIP_951, tmp_path / "c")
+    output.adopt(KIP_951, stored, third)
+    trusted = {part.name for part in output.stored_parts(KIP_951, third, 1)}
+    assert {kip951_benchmark.name_of(unit, arm) for unit in (1, 2) for arm in kip951_benchmark.ARMS} == trusted

@@ -12,7 +12,10 @@ from aftershock.harness.campaigns import kip, kip_pages, publish
 from aftershock.harness.campaigns.kip_trials import KIP_966, TRIALS
 from aftershock.harness.campaigns.publish import block_of
 from aftershock.results.studies import statement
+from aftershock.results.studies.trials.claim import state_claims
+from aftershock.results.studies.trials.kip951_benchmark import STATISTICS, latencies_of, name_of, orders
 from aftershock.results.studies.trials.promises import Promise
+from aftershock.tests.unit.results.studies.trials.test_kip951_benchmark import units
 
 ROOT = Path(__file__).parents[4]
 SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
@@ -109,3 +112,47 @@ def test_the_least_favourable_claim_is_the_outcome_of_a_promise() -> None:
     assert "[7 promises of the text](promises.md#kip-966)**: 1 confirmed, 2 contradicted, 1 measured without a" in words
     assert words.endswith("1 not testable here; 1 are tested in part.")
     assert "" == kip_pages.promises_in_words(966, [], rows)
+
+
+def test_duckdb_recounts_the_benchmark() -> None:
+    """The SQL on the page gives p99.9, maximum, mean and number of records of each stored launch."""
+    sql = Path("docs/kips/kip951-benchmark.sql").read_text(encoding="utf-8")
+    found = {run: figures for run, *figures in duckdb.connect().sql(sql).fetchall()}
+    launches = kip.read_result(TRIALS[951], ROOT / "docs" / "evidence" / "kip951-benchmark").parts.values()
+    assert {part.run.run_id for part in launches} == found.keys()
+    for part in launches:
+        counted = latencies_of(part)
+        ours = [*(STATISTICS[name](counted) for name in ("p99.9", "max", "mean")), counted.n]
+        assert ours == pytest.approx([float(figure) for figure in found[part.run.run_id]])
+
+
+def test_a_benchmark_that_has_not_run_says_how_long_it_takes() -> None:
+    """The claims of its launches are undecided, and do not keep the trial's other claims from being published."""
+    trial = TRIALS[951]
+    assert "Not yet run: needs about 180 min of `aftershock kip 951`." == kip_pages.benchmark(trial, None, [], "")
+    rows = [row for row in kip_pages.rows_of(stored(951), "") if row.id.startswith("benchmark-")]
+    assert not {"confirmed", "contradicted", "excluded"} & {row.word for row in rows}
+
+
+def test_a_benchmark_that_has_run_in_part() -> None:
+    """One of six pairs has a figure, is undecided, and the page says what is missing; six pairs have a word."""
+    trial = TRIALS[951]
+    launches = units(6, 200, 1_600, 1_200)
+    for count, word, missing in (
+        (1, "Undecided: 1 of 6 pairs", "15 of 18 launches are missing: needs about 150 min"),
+        (6, "Confirmed", ""),
+    ):
+        names = {name_of(unit, arm) for unit, order in orders()[:count] for arm in order}
+        parts = {name: part for name, part in launches.items() if name in names}
+        result = stored(951)
+        found = replace(
+            result,
+            statements=state_claims(trial.claims, parts, {}),
+            parts=parts,
+            measured={claim.id for claim in trial.claims if claim.partial},
+        )
+        text = kip_pages.benchmark(trial, found, kip_pages.rows_of(result, "", found), "SELECT 1;")
+        assert f"**{word}**: The KIP's benchmark" in text
+        assert f"0.125 times, n = {count}" in text or word == "Confirmed"
+        assert missing in text
+        assert ("launches are missing" in text) is bool(missing)

@@ -9,6 +9,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.campaigns.kip import honest_settings
+from aftershock.harness.campaigns.kip_budget import plan_within_budget
 from aftershock.harness.campaigns.kip_trials import (
     KIP_227,
     KIP_951,
@@ -22,6 +23,7 @@ from aftershock.harness.campaigns.store import Planned, digest
 from aftershock.results.studies.statement import DECIDING
 from aftershock.results.studies.trials.kip227 import FOLLOWERS
 from aftershock.results.studies.trials.kip951 import UNDELAYED
+from aftershock.results.studies.trials.kip951_benchmark import PRODUCTION, name_of, orders
 from aftershock.results.studies.trials.kip1224 import IDLE, OLD, SHARE
 from aftershock.results.studies.trials.kip1224_commits import LINGER, SHARE_LINGER
 from aftershock.tests.unit.faults.test_plans import MEANT
@@ -61,7 +63,8 @@ def test_every_deciding_part_can_be_sabotaged() -> None:
     left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
     controls = {*((227, full) for _, full in FOLLOWERS), (392, "selector-off"), (966, "no-elr"), (966, "killed")}
     planted = {(227, "broken"), (392, "short-lease"), (392, "broken"), (1224, "broken"), (1224, "stalled")}
-    assert left <= controls | planted | {(1224, name) for name in ("user", "old", "open")}
+    without = {(951, name_of(unit, arm)) for unit, order in orders() for arm in order if arm != "whole"}
+    assert left <= controls | planted | without | {(1224, name) for name in ("user", "old", "open")}
 
 
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
@@ -72,10 +75,16 @@ def test_every_claim_can_be_sabotaged(trial: Trial) -> None:
 
 
 def test_a_claim_has_as_many_units_as_its_runs_have_blocks() -> None:
-    """Runs of KIP-951's claims have exactly the registered number of moves, kills or returns."""
+    """Runs of KIP-951's claims have exactly the registered number of moves, kills or returns.
+
+    The unit of its benchmark is a pair of launches.
+    """
     (trial,) = select_trials("951")
     blocks = {part.name: part.blocks or 0 for part in trial.parts}
     for claim in trial.claims:
+        if claim.partial:
+            assert claim.rule is None or len(claim.needs) == 2 * claim.n
+            continue
         assert claim.rule is None or claim.n == sum(blocks[name] for name in claim.needs), claim.id
 
 
@@ -113,6 +122,32 @@ def test_trials_are_selected_by_number() -> None:
     assert list(TRIALS) == [trial.kip for trial in select_trials("all")]
     with pytest.raises(AftershockError, match="no trial of `95`: use one of"):
         select_trials("95")
+
+
+def test_each_unit_of_the_benchmark_has_an_order_of_its_own() -> None:
+    """Launches differ in the treatment only, or in the brokers' settings; half of the units have the defaults."""
+    parts = [part for part in KIP_951.parts if part.name.startswith("benchmark-")]
+    assert [name_of(unit, arm) for unit, order in orders() for arm in order] == [part.name for part in parts]
+    assert 6 == len({order for _, order in orders()})
+    plans = {part.name: load_plan(find(part.plan), part.settings).plan for part in parts}
+    for unit, order in orders():
+        of_unit = [plans[name_of(unit, arm)] for arm in order]
+        treatments = [plan.faults[0] for plan in of_unit]
+        assert all(plan == of_unit[0].model_copy(update={"faults": plan.faults}) for plan in of_unit)
+        assert all(plan.faults[1:] == of_unit[0].faults[1:] for plan in of_unit)
+        assert 3 == len({repr(treatment) for treatment in treatments})
+        cluster = of_unit[0].cluster
+        settings = (cluster.profile, cluster.config.get("num.io.threads") or None)
+        assert (("production", None) if unit in PRODUCTION else ("fast", "1")) == settings
+    assert 3 == len(PRODUCTION)
+
+
+def test_the_benchmark_fits_no_hour() -> None:
+    """The short form of all trials leaves it out; the long form, without a budget, runs it."""
+    names = {part.name for part in KIP_951.parts if part.name.startswith("benchmark-")}
+    short = {part.name for part in plan_within_budget([*TRIALS.values()], 3600).parts}
+    assert not names & short
+    assert names <= {part.name for part in plan_within_budget([KIP_951], None).parts}
 
 
 def brokers(part: Planned) -> dict[int, str]:

@@ -1,5 +1,6 @@
 """The expected load: the judge's count equals that of the load generator's own schedule."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -16,6 +17,12 @@ CLIENT = Client("w", "a", ("t",), (), acks_all=True, acks="all", idempotent=True
 def sender(rate: float, start_us: int = 0, end_us: int = 0) -> Sender:
     of_process = Fraction(rate).limit_denominator(US_PER_S)
     return Sender("produce", CLIENT, "w-a-produce", ("t",), 0, of_process, 0, start_us, end_us)
+
+
+def test_a_benchmark_sends_its_records_whenever_the_load_ends() -> None:
+    """Fewer than are due before the end of the load, or more; without a number, those that are due."""
+    by_schedule = sender(1_000, 0, US_PER_S)
+    assert [1_000, 400, 2_000] == [replace(by_schedule, records=records).count(0) for records in (None, 400, 2_000)]
 
 
 rates = st.one_of(st.floats(0.01, 5_000), st.integers(1, 60_000).map(lambda rate: rate / 3))

@@ -14,9 +14,11 @@ from aftershock.errors import WorkloadError
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import exec_protocol
 from aftershock.workloads.adapters.exec_orders import Close, Commit, Send, parse_order, start_order
+from aftershock.workloads.adapters.exec_orders import Go as StartOwnLoad
 from aftershock.workloads.adapters.exec_protocol import (
     INTEGERS,
     Acked,
+    AckedAll,
     Assigned,
     Bye,
     ClientError,
@@ -31,6 +33,8 @@ from aftershock.workloads.adapters.exec_protocol import (
     ReportError,
     RequestTimedOut,
     Revoked,
+    Sent,
+    Summary,
     Traffic,
     parse_report,
 )
@@ -60,6 +64,9 @@ REPORTS: list[tuple[str, Report]] = [
     ('{"say": "revoked", "partitions": []}', Revoked(partitions=())),
     ('{"say": "lost", "topic": "t", "partitions": [1], "epoch": 3}', Lost(topic="t", partitions=(1,), epoch=3)),
     ('{"say": "committed", "topic": "t", "offsets": {"1": 5}}', Committed(topic="t", offsets={1: 5})),
+    ('{"say": "sent", "seq": 3, "at_ns": [5, 6]}', Sent(seq=3, at_ns=(5, 6))),
+    ('{"say": "acked_all", "rows": [[3, 5, -1, 7]]}', AckedAll(rows=((3, 5, -1, 7),))),
+    ('{"say": "summary", "text": "5 records sent"}', Summary(text="5 records sent")),
     ('{"say": "traffic", "brokers": {"1": [5, 6]}}', Traffic(brokers={1: (5, 6)})),
     ('{"say": "error", "error": "X", "detail": "d"}', ClientError(error="X", detail="d")),
     ('{"say": "died", "why": "no"}', Died(why="no")),
@@ -188,7 +195,7 @@ def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
     line = start_order(bench.produce(settings={"linger.ms": 3, "x": True}))
     assert b'"linger_ms":5,' in line
     produce = told(line)
-    assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms"}
+    assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms", "load"}
     assert produce["settings"] == {"linger.ms": 3, "x": True}
     consume = told(start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}))
     grouping = {"group", "members", "group_protocol", "assignor", "instance_id", "commit", "processing_ms"}
@@ -241,6 +248,8 @@ def test_orders_follow_their_schema(bench: Bench) -> None:
         start_order(CommitAssignment(**plain, groups=2)),
         Send(seq=0, topic="t", key=None, value=b"v", headers=(("h", None), ("\u2028", b"\xff"))).line(),
         Commit(seq=0, group="g", partition=1, offset=2).line(),
+        start_order(bench.produce(client="java", settings={"num-records": 9}, record_size_min=9, record_size_max=9)),
+        StartOwnLoad(start_ns=5, start_us=2).line(),
         Close().line(),
     ):
         assert follows(told(line), {"$ref": "#/$defs/Order"})

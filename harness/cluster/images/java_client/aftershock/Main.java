@@ -29,10 +29,18 @@ public final class Main {
     private static void run(JsonNode told, Pipe pipe) throws Exception {
         String op = told.get("op").asText();
         switch (op) {
-            case "produce" -> Producing.run(told, pipe);
+            case "produce" -> produce(told, pipe);
             case "consume" -> Consuming.run(told, pipe);
             case "commit" -> commit(told, pipe);
             default -> throw new IllegalArgumentException("there is no op " + op);
+        }
+    }
+
+    private static void produce(JsonNode told, Pipe pipe) throws Exception {
+        if (told.hasNonNull("load")) {
+            Benchmark.run(told, pipe);
+        } else {
+            Producing.run(told, pipe);
         }
     }
 

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.util.List;
 import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.PartitionInfo;
@@ -28,7 +29,7 @@ final class Producing {
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Settings.ofProducer(told), plain, plain)) {
             Producing producing = new Producing(producer, pipe);
             for (JsonNode topic : told.get("topics")) {
-                producing.awaitLeaders(topic.get("name").asText(), topic.get("partitions").asInt());
+                awaitLeaders(producer, topic.get("name").asText(), topic.get("partitions").asInt());
             }
             Traffic.watch(producer::metrics, pipe);
             pipe.say("ready", "accepts", List.of("topics"), "reports", Connections.reports());
@@ -38,13 +39,13 @@ final class Producing {
         }
     }
 
-    private void awaitLeaders(String topic, int partitions) throws InterruptedException {
-        while (led(topic) < partitions) {
+    static void awaitLeaders(Producer<?, ?> producer, String topic, int partitions) throws InterruptedException {
+        while (led(producer, topic) < partitions) {
             Thread.sleep(LOOK_AGAIN_MS);
         }
     }
 
-    private long led(String topic) {
+    private static long led(Producer<?, ?> producer, String topic) {
         try {
             List<PartitionInfo> known = producer.partitionsFor(topic);
             return known.stream().filter(partition -> partition.leader() != null).count();

@@ -14,7 +14,9 @@ import org.apache.kafka.clients.producer.ProducerConfig;
 
 /** The worker's settings as Kafka's properties. An arm's settings are for all its ops; each op selects its own. */
 final class Settings {
-    static final String SHARE = "share"; // the only setting that is not Kafka's
+    // settings that are not those of Kafka's clients
+    static final String SHARE = "share";
+    private static final Set<String> BENCHMARK = Set.of("num-records", "warmup-records");
     private static final int REQUEST_TIMEOUT_MS = 30_000; // Kafka's default
     private static final int REQUEST_TIMEOUT_MIN_MS = 2_000; // a fetch without records takes half a second
 
@@ -106,6 +108,7 @@ final class Settings {
 
     private static boolean known(String name) {
         return name.equals(SHARE)
+                || BENCHMARK.contains(name)
                 || ProducerConfig.configNames().contains(name)
                 || ConsumerConfig.configNames().contains(name)
                 || AdminClientConfig.configNames().contains(name);
