@@ -33,7 +33,7 @@ workloads:
 timing: {warmup: {min: 2s, max: 20s}, steady: 3s, fault: 3s, recovery: 15s}
 faults:
   - {at: 0s, for: 8s, kind: kill, broker: 2}
-  - {id: again, at: 45s, for: 15s, kind: latency, link: "client(a) -> broker(3)", delay: 20ms}
+  - {id: again, at: 30s, for: 15s, kind: latency, link: "client(a) -> broker(3)", delay: 20ms}
 slo: ["lost == 0"]
 """
 DEAD = """

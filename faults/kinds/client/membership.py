@@ -1,7 +1,8 @@
-"""Faults on the members of consumer groups, namely ``join``, ``leave``, ``evict`` and ``churn``.
+"""Faults on the members of consumer groups: ``join``, ``leave``, ``roll_members``, ``evict`` and ``churn``.
 
 ``leave`` lets a member shut down as an application does that is stopped: the member commits, leaves its group and
-exits. With the heal it starts and joins again. ``join`` starts further members, which the plan's compiler holds in
+exits. With the heal it starts and joins again. ``roll_members`` does this with one
+member after the other, as a deployment does. ``join`` starts further members, which the plan's compiler holds in
 reserve; with ``for`` they leave at the heal. ``evict`` keeps a member from polling for longer than
 ``max.poll.interval.ms``, after which its client library leaves the group (KIP-62); the member then continues with the
 records that it has. ``churn`` lets members leave, die or return, one after the other; the compiler draws the changes,
@@ -113,6 +114,55 @@ class Leave(MemberFault):
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         return LeaveInjection(context, await self.target_clients(context, draws))
+
+
+@dataclass(eq=False)
+class RollMembersInjection(Injection):
+    """Leave and return of members, one after the other, with ``pause_us`` between two; ``back`` counts the returns."""
+
+    pause_us: int
+    exited: int = 0
+    back: int = 0
+
+    async def inject(self) -> None:
+        clock, world = self.context.clock, self.context.world
+        for number, client in enumerate(self.targets.clients):
+            if number:
+                await clock.sleep_until_us(clock.now_us() + self.pause_us)
+            await run_to_completion(world.leave_client(client))
+            states = {process.name: process.state for process in await world.clients()}
+            self.exited += states.get(client, "exited") == "exited"
+            await run_to_completion(world.start_client(client))
+            await wait_until_joined([client], self.context)
+            self.back += 1
+
+    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 - the restarts are over
+        """Report how many members exited, and how many the coordinator listed again before the next one left."""
+        count = len(self.targets.clients)
+        what = "members that exited when they left their group, as the kernel reports"
+        report(Witness(what, count, self.exited, "members", count, ok=self.exited == count))
+        what = "members that the coordinator of their group listed again before the next one left"
+        report(Witness(what, count, self.back, "members", count, ok=self.back == count))
+
+
+class RollMembers(MemberFault):
+    """Let the members of a consumer group leave and start again, one after the other."""
+
+    band = Band("#cedb9c", "roll members")
+    unavailable = "unknown"  # when which member is away is not declared
+    proof = "Each member's process was gone, and the group's coordinator listed it again before the next one left."
+    remedy = "The members are members again when the fault ends. If it is interrupted, all are started."
+    for_rule = "refused"
+    allowance_ms = 60_000  # for each member a second to leave, and 1-4 s until it is listed again
+
+    drawn = ("{client: CLIENT}",)
+    kind: Literal["roll_members"] = "roll_members"
+    pause: Annotated[Duration, Field(description="time between the return of a member and the leave of the next")] = 0
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        targets = await self.target_clients(context, draws)
+        undo = Undo("start_clients", {"clients": list(targets.clients)})
+        return RollMembersInjection(context, targets, self.pause * 1000, undo=undo)
 
 
 @dataclass(eq=False)

@@ -124,6 +124,10 @@ CASES = {
         Case("{kind: leave, client: member of java that owns probe/0, for: 12s}", others_took_over, crew=("java:2",)),
         Case("{kind: leave, client: any member of reference, for: 12s}", others_took_over, crew=("reference:2",)),
     ],
+    "roll_members": [
+        Case("{kind: roll_members, client: confluent}", all_delivered, crew=("confluent:3",)),
+        Case("{kind: roll_members, client: java, pause: 1s}", all_delivered, crew=("java:2",)),
+    ],
     "join": [
         Case("{kind: join, client: confluent, for: 8s}", newcomer_took_part, crew=("confluent:2",)),
         Case("{kind: join, client: reference, for: 8s}", newcomer_took_part, crew=("reference:2",)),

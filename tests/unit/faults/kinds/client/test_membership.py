@@ -45,6 +45,32 @@ async def test_a_consumer_leaves_and_returns(stage: Stage) -> None:
     assert "running" == stage.world.crew[CONSUMER].state
 
 
+async def test_members_leave_and_return_one_after_the_other(stage: Stage) -> None:
+    """At most one is away at a time; each is listed again before the next leaves."""
+    stage.frame, crew = GROUP_OF_THREE, stage.world.crew
+    for number in (2, 3):
+        name = f"{CONSUMER}-{number}"
+        crew[name] = replace(crew[CONSUMER], name=name, number=number)
+        stage.world.grouped.add(name)
+    order: list[tuple[str, str]] = []
+    away: list[int] = []
+    called = stage.world._called
+
+    async def recorded(verb: str, argument: object) -> None:
+        await called(verb, argument)
+        away.append(sum(client.state == "exited" for client in crew.values()))
+        if verb in ("leave_client", "start_client"):
+            order.append((verb, str(argument)))
+
+    stage.world._called = recorded  # type: ignore[method-assign]
+    await stage.play("{id: roll, at: 1s, kind: roll_members, client: baseline, pause: 1s}")
+    names = sorted(name for name in crew if name.startswith(CONSUMER))
+    assert order == [(verb, name) for name in names for verb in ("leave_client", "start_client")]
+    assert max(away) == 1
+    assert stage.all_ok("roll")
+    assert [(3, 3), (3, 3)] == [(w.asked, w.observed) for w in stage.journal.witnesses("roll")]
+
+
 async def test_a_coordinator_that_keeps_the_member(stage: Stage) -> None:
     """A member that is still listed fails the witness."""
 
