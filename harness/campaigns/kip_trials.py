@@ -445,15 +445,15 @@ _BENCHMARK_ARMS = {
 }
 """Changes of ``kips/951-benchmark`` by arm; without them a version that the producer does not use is capped."""
 BENCHMARK_SHORT = (
-    "workloads.moves.arms.perf.settings.num-records=105000",
-    "workloads.moves.arms.perf.settings.warmup-records=45000",
-    "timing.warmup.max=10s",
-    "faults.0.for=30s",
-    "faults.1.at=5s",
+    "workloads.moves.arms.perf.settings.num-records=300000",
+    "workloads.moves.arms.perf.settings.warmup-records=150000",
+    "timing.warmup.max=40s",
+    "faults.0.for=90s",
+    "faults.1.at=40s",
     "faults.1.for=10s",
-    "faults.2.at=8s",
+    "faults.2.at=43s",
 )
-"""Changes of ``kips/951-benchmark`` for a smoke test of 35 s, which decides nothing."""
+"""Changes of ``kips/951-benchmark`` for a smoke test of 100 s, which decides nothing."""
 _DEFAULT_BROKERS = (PRODUCTION, "cluster.config.num.io.threads=''", "cluster.config.replica.fetch.backoff.ms=''")
 _DEFAULT_BACKOFF = (PRODUCTION, "cluster.config.replica.fetch.backoff.ms=''")
 
