@@ -19,7 +19,10 @@ from pathlib import Path
 from queue import SimpleQueue
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("errors.py", "__init__.py", "pyproject.toml", "workloads", "tests")
+COPIED = (
+    *("errors.py", "names.py", "redaction.py", "__init__.py", "pyproject.toml"),
+    *("workloads", "results", "faults", "harness", "tests"),
+)
 AT_ONCE = 2
 FAILED = 1  # pytest's exit status when tests ran and some failed
 LIMIT_S = 300.0

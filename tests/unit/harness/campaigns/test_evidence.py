@@ -21,6 +21,7 @@ from aftershock.results.studies.part import Part
 from aftershock.results.studies.statement import Estimate
 from aftershock.results.studies.trials import kip848, kip951_benchmark
 from aftershock.results.studies.trials.claim import Parts
+from aftershock.results.studies.trials.kip951_benchmark import FAULTS
 from aftershock.results.studies.trials.promises import read_promises
 from aftershock.tests.unit.harness.cli.test_search_kip import kept
 from aftershock.tests.unit.results.studies.trials import groups
@@ -322,6 +323,10 @@ def benchmarks(out: Path, units: Sequence[int]) -> Path:
     home = home_of(KIP_951, out)
     names = [kip951_benchmark.name_of(unit, arm) for unit in units for arm in kip951_benchmark.ARMS]
     parts = {name: launch(home / name, 1_600 if "whole" not in name else 346) for name in names}
+    states = ("intended", "injected", *["witnessed"] * 5, "healed")
+    journal = [{"t_us": n, "fault": fault, "state": state} for fault in FAULTS for n, state in enumerate(states)]
+    for name in names:
+        (home / name / "journal.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in journal))
     return finished(KIP_951, home, parts)[1]
 
 
@@ -335,6 +340,10 @@ def test_a_benchmark_grows_in_the_repository(tmp_path: Path) -> None:
     assert not list(stored.rglob("*.parquet"))
     digests = json.loads((stored / "benchmark-1-whole" / "manifest.json").read_text())["reduced_from"]
     assert "outcomes/part-0.parquet" in digests
+    journal = [json.loads(line) for line in (stored / "benchmark-1-whole" / "journal.jsonl").read_text().splitlines()]
+    witnesses = [(line["fault"], line["t_us"]) for line in journal if line["state"] == "witnessed"]
+    assert [(fault, t_us) for fault in FAULTS for t_us in (2, 6)] == witnesses
+    assert 5 * len(FAULTS) == len(journal)
 
     def figure(home: Path) -> tuple[str, int, str]:
         entries = {entry.id: entry for entry in output.read_result(KIP_951, home).statements}
