@@ -44,6 +44,7 @@ DESCRIPTOR_FILE = "attached.json"
 NO_RACK = "none"
 _IN_SYNC_S = 30.0
 _ENDS_S = 30.0
+_START_S = 60.0
 _TIMEOUT_S = 10.0
 
 
@@ -244,7 +245,10 @@ class AttachedCluster:
 
     @cached_property
     def nodes(self) -> Mapping[BrokerId, KafkaNode]:
-        """Brokers whose containers the plan names; raise ClusterError for a container that the engine does not have."""
+        """Brokers whose containers the plan names; raise ClusterError for a container that the engine does not have.
+
+        Kafka is not asked, so that the containers can be healed while no broker is reachable.
+        """
         containers, nodes = self.descriptor.attach.containers, NamedNodes()
         if not containers:
             return nodes
@@ -252,7 +256,7 @@ class AttachedCluster:
         for broker, name in containers.items():
             with engine.docker_errors(ClusterError, f"find the container {name} of broker {broker}"):
                 container = client.containers.get(name)
-            node = Node(broker, self.racks.get(BrokerId(broker), NO_RACK), broker=True, controller=False)
+            node = Node(broker, NO_RACK, broker=True, controller=False)
             nodes[BrokerId(broker)] = KafkaNode(node, container)
         return nodes
 
@@ -396,6 +400,16 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and delete the topics that the run created; return their names."""
+        if self.nodes:  # a broker that a heal has just started takes some seconds until it answers
+
+            def missing_state() -> str:
+                try:
+                    describe_cluster(self.bootstrap(None), self.secured)
+                except ClusterError as error:
+                    return str(error)
+                return ""
+
+            still_lacking(missing_state, _START_S)
         for group in self.descriptor.groups:
             # killed clients would stay members for up to 45 s and delay the next run
             coordinator = self.admin.coordinator(group)

