@@ -21,7 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cli import adhoc, analysis, init, machine, plans, search
+from aftershock.harness.cli import adhoc, analysis, init, machine, plan_new, plans, search
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
@@ -184,6 +184,7 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
 for _command in _COMMANDS:
     app.command()(_command)
 plans.plans.command("faults")(adhoc.plan_faults)
+plans.plans.command("new")(plan_new.new)
 plans.plans.command("from")(adhoc.plan_from)
 adhoc.runs.command()(analysis.archive)
 adhoc.runs.command()(analysis.pack)
