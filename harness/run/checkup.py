@@ -135,7 +135,8 @@ def _breaks(checked: CheckedPlan, steps: Sequence[Step]) -> Iterator[str]:
     for kind, same_kind in groupby(sorted(steps, key=lambda step: step.kind), key=lambda step: step.kind):
         if kind in _NODE_VERBS and checked.plan.cluster.attach is None:
             group = [*same_kind]
-            phrases[f"{_NODE_VERBS[kind]} {_nodes(checked, group)}"] = len(group)
+            nodes, together = _nodes(checked, group)
+            phrases[f"{_NODE_VERBS[kind]} {nodes}"] = 1 if together > 1 else len(group)
         else:
             for step in same_kind:
                 target = next((step.parameters[key] for key in _TARGETS if step.parameters.get(key)), None)
@@ -150,17 +151,18 @@ def _breaks(checked: CheckedPlan, steps: Sequence[Step]) -> Iterator[str]:
         yield f"{rest} other faults"
 
 
-def _nodes(checked: CheckedPlan, steps: Sequence[Step]) -> str:
-    """Return how many nodes the faults of one kind hit at once: ``1 of 3 brokers``."""
+def _nodes(checked: CheckedPlan, steps: Sequence[Step]) -> tuple[str, int]:
+    """Return how many nodes the faults of one kind hit at once, ``1 of 3 brokers``, and how many faults that are."""
     cluster = checked.plan.cluster
     brokers = len(cluster.broker_racks)
-    at_once = 0
+    at_once = together = 0
     for step in steps:
         in_force = [
             other for other in steps if other.at_ms <= step.at_ms < other.at_ms + (other.for_ms or 1) or other is step
         ]
+        together = max(together, len(in_force))
         named = [other.fault().nodes(checked.draft) for other in in_force]
         at_once = max(at_once, len(frozenset().union(*named)) + sum(not nodes for nodes in named))
     if cluster.controllers:
-        return f"{at_once} of {brokers + cluster.controllers} nodes"
-    return f"{min(at_once, brokers)} of {brokers} broker{'s' if brokers > 1 else ''}"
+        return f"{at_once} of {brokers + cluster.controllers} nodes", together
+    return f"{min(at_once, brokers)} of {brokers} broker{'s' if brokers > 1 else ''}", together
