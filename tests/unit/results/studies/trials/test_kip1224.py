@@ -17,6 +17,7 @@ from aftershock.results.studies.trials.kip1224 import (
     REGISTRATION,
     SHARE,
     later_ms,
+    lost_commits,
     plots,
     survived,
 )
@@ -156,6 +157,31 @@ def test_commits_survive_a_killed_coordinator(rule: str, kills: int, violations:
     result = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
     assert (violations, kills) == (result.violations, result.ours.n)
     assert f"{min(kills, 1)} were in flight" in result.why
+
+
+@pytest.mark.parametrize(
+    ("written", "first_done_us", "lost"),
+    [
+        ([(0, 0), (0, 10), (1, 20)], 5, 0),
+        ([(0, 0), (1, 20)], 5, 1),  # the commit of 10 is gone, though a later one hides it
+        ([(1, 20)], 5, 2),  # the whole log of the first epoch is gone
+        ([(0, 0), (0, 10)], 5, 1),  # the last acknowledged commit is not there
+        ([(0, 10), (1, 20)], 15, 0),  # the client replaced the commit of 0 by that of 10, and both were acknowledged
+        ([], 5, 3),
+    ],
+)
+def test_a_lost_commit_is_not_hidden_by_later_ones(
+    written: list[tuple[int, int]], first_done_us: int, lost: int, tmp_path: Path
+) -> None:
+    """Three commits are acknowledged one after the other; the log has these offsets, each of a leader epoch."""
+    done_us = {0: first_done_us, 10: 15, 20: 25}
+    rows = [commit("w", "a", "g", at_us, done, offset=at_us) | {"partition": 0} for at_us, done in done_us.items()]
+    log = [
+        entry(1, "g", place, place, committed, leader_epoch=epoch, topic_partition=0)
+        for place, (epoch, committed) in enumerate(written)
+    ]
+    other = entry(2, "other", 0, 0, 7, leader_epoch=0, topic_partition=0)
+    assert lost == lost_commits(on_disk.part(tmp_path, outcomes=rows, offsets=[*log, other]))
 
 
 def test_plot(tmp_path: Path) -> None:
