@@ -3,13 +3,13 @@
 WITH runs AS (FROM (VALUES ('<idle-1>', 1, 2), ('<idle-2>', 2, 3), ('<idle-3>', 3, 1)) AS runs(run, adaptive, fixed)),
 slices AS (
   SELECT run, unnest(range(start_us, end_us - 5999999, 6000000)) AS start_us, unnest(range((end_us - start_us) // 6000000)) AS slice
-  FROM read_json('docs/evidence/kip1224/*/phases.json', filename = true) JOIN runs ON starts_with(filename, run) WHERE name = 'steady'),
+  FROM read_json('docs/evidence/kip1224/*-idle-*/phases.json', filename = true) JOIN runs ON starts_with(filename, run) WHERE name = 'steady'),
 coordinators AS (
   SELECT run, "group", arg_max(broker_id, (partition, "offset")) AS broker_id
-  FROM read_parquet('docs/evidence/kip1224/*/offsets/*.parquet', filename = true) JOIN runs ON starts_with(filename, run) GROUP BY ALL),
+  FROM read_parquet('docs/evidence/kip1224/*-idle-*/offsets/*.parquet', filename = true) JOIN runs ON starts_with(filename, run) GROUP BY ALL),
 commits AS (
   SELECT run, "group", intended_us, CASE status WHEN 'ok' THEN (done_us - intended_us) / 1000 ELSE 'inf' END AS ms
-  FROM read_parquet('docs/evidence/kip1224/*/outcomes/*.parquet', filename = true) JOIN runs ON starts_with(filename, run) WHERE arm = 'plain'),
+  FROM read_parquet('docs/evidence/kip1224/*-idle-*/outcomes/*.parquet', filename = true) JOIN runs ON starts_with(filename, run) WHERE arm = 'plain'),
 medians AS (
   SELECT run, slice, median(ms) FILTER (broker_id = fixed) - median(ms) FILTER (broker_id = adaptive) AS saved_ms
   FROM commits JOIN slices USING (run) JOIN coordinators USING (run, "group") JOIN runs USING (run)

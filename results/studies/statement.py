@@ -315,8 +315,9 @@ def figure(ours: Estimate) -> str:
     unit = f" {ours.unit}" if ours.unit else ""
     texts = [f"{_number(ours.value)}{unit}"]
     if ours.hits is not None and ours.n:
-        bounds = f": {share_bounds(ours.hits, ours.n)}" if ours.hits <= ours.n else ""
-        return f"{texts[0]}, {ours.hits} of {ours.n} violate{bounds}"
+        if ours.hits > ours.n:  # a count within the units, such as records
+            return f"{texts[0]}, {ours.hits} violations in n = {ours.n}"
+        return f"{texts[0]}, {ours.hits} of {ours.n} violate: {share_bounds(ours.hits, ours.n)}"
     if ours.constant:
         return f"{texts[0]} in all n = {ours.n}, units that differ: {share_bounds(0, ours.n)}"
     if ours.interval:
