@@ -400,7 +400,9 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and delete the topics that the run created; return their names."""
-        if self.nodes:  # a broker that a heal has just started takes some seconds until it answers
+        if (
+            self.descriptor.attach.containers
+        ):  # a broker that a heal has just started takes some seconds until it answers
 
             def missing_state() -> str:
                 try:

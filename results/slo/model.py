@@ -114,13 +114,8 @@ class Measure:
             text += f" in {words['window']}" if "window" in words else ""
             text += f" for {words['arm']}" if "arm" in words else ""
         else:
-            limit = f"{number(self.limit)} {unit}"
-            if unit == "time":
-                limit = time(int(self.limit))
-            elif unit == "records/s":
-                limit = f"{number(self.limit)}/s"
-            elif unit == "share":
-                limit = percent(self.limit)
+            limit = percent(self.limit) if unit == "share" else f"{number(self.limit)} {unit}"
+            limit = time(int(self.limit)) if unit == "time" else limit
             text = f"{self.of.head()} {self.op} {limit}{self.of.tail()}"
         text += f" for each {self.each}" if self.each else ""
         return text if self.confidence is None else f"{text} with {percent(self.confidence)} confidence"

@@ -130,10 +130,12 @@ def share(tokens: Tokens) -> Decimal:
 
 
 def rate(tokens: Tokens) -> Decimal:
+    """Parse a rate, ``50/s`` or ``50 records/s``."""
     value, unit = _number(tokens, "a rate like 50/s")
-    if unit != "/s" or not value:
+    if unit != "/s" and (unit or tokens.peek(1) != "records/s"):
         tokens.fail(f"{tokens.peek()!r} is not a rate; write records per second, like 50/s")
     tokens.take()
+    tokens.accept("records/s")
     return value
 
 

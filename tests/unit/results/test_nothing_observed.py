@@ -32,6 +32,7 @@ LENIENT = {
     "records": "<= 100000000 records",
     "rebalances": "<= 100000",
     "partitions": "<= 100000",
+    "records/s": ">= 0.001/s",
 }
 WITHOUT = {
     "reference": (),

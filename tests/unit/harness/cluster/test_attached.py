@@ -52,7 +52,9 @@ def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert str(tmp_path.resolve() / "ca.pem") == again.attach.security.ca
     assert "hunter2" not in (tmp_path / "attached.json").read_text()
     assert ("g-baseline",) == again.groups
-    cluster.descriptor = replace(cluster.descriptor, groups=())
+    cluster.descriptor = replace(
+        cluster.descriptor, groups=(), attach=again.attach.model_copy(update={"containers": {}})
+    )
     cluster.created("gone", "B" * 21 + "A")  # the user has deleted this topic
 
     def delete(request: Any) -> Any:

@@ -95,6 +95,7 @@ FORMS: list[tuple[str, Slo]] = [
         "produce.budget(99.9%) <= 50% for a",
         Measure(Selection("produce.budget", arm="a", target=D("0.999")), "<=", D("0.5")),
     ),
+    ("consume.throughput > 7 records/s", Measure(Selection("consume.throughput"), ">", D(7))),
     ("produce.gap < 6s for each", Measure(Selection("produce.gap", arm="each"), "<", D(6_000_000))),
     (
         "produce.gap in fault for each for each rack <= 2 * produce.gap in steady",
@@ -163,7 +164,7 @@ WRONG = [
     ("commit.latency p95 < 1ms for each partition", 35, "write rack or broker"),
     ("consume.lag max < 1 for each rack", 30, "write member"),
     ("produce.throughput >= 50", 23, "'50' is not a rate; write records per second, like 50/s"),
-    ("produce.throughput >= 0/s", 23, "is not a rate"),
+    ("produce.throughput >= 50 records", 23, "is not a rate"),
     ("produce.throughput < 50/s", 20, "a comparison expected"),
     ("produce.gap < 1s for each member", 27, "a subject expected, got 'member'"),
     ("consume.lag max for a <= 2 * max for b for each member", 40, "two arms have no member in common"),
