@@ -183,8 +183,10 @@ def test_two_faults_at_once_and_a_conflicting_third(kept: Kept) -> None:
 
 def test_the_watchdog_heals_for_a_killed_injector(kept: Kept) -> None:
     """SIGKILL of an injector while its fault is in force: the watchdog heals, and `heal` has nothing to do."""
+    before = kept.begun()
     injection = kept.begin("pause", "broker=2", "--for", "10m")
-    fault = "pause-2"
+    assert "" == still_lacking(lambda: "" if kept.begun() - before else "no fault has begun", DEADLINE_S)
+    (fault,) = kept.begun() - before  # its number depends on the tests before
     kept.await_state(fault, "injected")
     injection.kill()
     injection.communicate(timeout=DEADLINE_S)
