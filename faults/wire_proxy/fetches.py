@@ -29,7 +29,7 @@ from aftershock.faults.wire_proxy.rules import API_KEYS
 from aftershock.faults.wire_proxy.streams import Piece
 from aftershock.workloads.kafka.wire.codec import PREFIX
 from aftershock.workloads.kafka.wire.decoder import decode
-from aftershock.workloads.kafka.wire.schema import read_uvarint
+from aftershock.workloads.kafka.wire.schema import skip_tagged_fields
 
 FETCH = API_KEYS["Fetch"]
 NO_SESSION, INITIAL_EPOCH, FINAL_EPOCH = 0, 0, -1  # KIP-227
@@ -68,11 +68,7 @@ def read_asked(frame: Piece, version: int) -> Asked:
     (size,) = struct.unpack_from(">h", frame, at - 2)
     at += max(0, size)
     if version >= _FLEXIBLE_SINCE:
-        tags, at = read_uvarint(frame, at)
-        for _ in range(tags):
-            _, at = read_uvarint(frame, at)
-            size, at = read_uvarint(frame, at)
-            at += size
+        at = skip_tagged_fields(frame, at)
     at += 0 if version >= _NO_REPLICA_ID_SINCE else 4
     return Asked(*_SESSION.unpack_from(frame, at + _LIMITS_BYTES))
 

@@ -22,7 +22,7 @@ from aftershock.faults.wire_proxy.streams import Piece
 from aftershock.workloads.kafka.wire.codec import PREFIX
 from aftershock.workloads.kafka.wire.decoder import decode
 from aftershock.workloads.kafka.wire.encoder import encode, encoded_parts
-from aftershock.workloads.kafka.wire.schema import Field, plain_fields, read_uvarint, tagged_fields
+from aftershock.workloads.kafka.wire.schema import Field, plain_fields, read_uvarint, skip_tagged_fields, tagged_fields
 
 CORRELATION = struct.Struct(">i")
 _FIXED = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
@@ -56,12 +56,7 @@ def read_head(data: Piece, at: int) -> RequestHead:
         return RequestHead(key, version, correlation_id, client_id, answered=True)
     # `acks` follows the header's tagged fields and the transactional id
     if version >= _PRODUCE_FLEXIBLE_SINCE:
-        tags, at = read_uvarint(data, end)
-        for _ in range(tags):
-            _, at = read_uvarint(data, at)
-            size, at = read_uvarint(data, at)
-            at += size
-        size, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, skip_tagged_fields(data, end))
         at += max(0, size - 1)
     else:
         (size,) = _SHORT.unpack_from(data, end)

@@ -185,6 +185,19 @@ def write_run(
     for name, rows in lines.items():
         content = "".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(content, encoding="utf-8")
+    _write_tables(part, folder)
+    own = read_object(home / manifest.NAME) if (home / manifest.NAME).exists() else {}
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, manifest.LEADERS, *manifest.TABLES)]
+    digests = {name: asdict(digest) for name in names if (digest := manifest.digest_of(folder / name))}
+    reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
+    reduced["reduced_from"] = own.get("reduced_from") or own.get("digests", {})  # a reduced run may be reduced again
+    (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_tables(part: Observed, folder: Path) -> None:
+    """Write the rows and columns of the outcomes, metrics, offsets and logs that ``part`` names."""
+    home = part.home
     conditions = []
     for op, client in part.rows:
         condition = ds.field("op") == op
@@ -207,13 +220,6 @@ def write_run(
         log = ds.dataset(home / "log", format="parquet")
         of_topics = ds.field("topic").isin(sorted(part.logs))
         _write_table(log.to_table(["topic", "producer_id", "seq"], filter=of_topics), folder / "log")
-    own = read_object(home / manifest.NAME) if (home / manifest.NAME).exists() else {}
-    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, manifest.LEADERS, *manifest.TABLES)]
-    digests = {name: asdict(digest) for name in names if (digest := manifest.digest_of(folder / name))}
-    reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
-    reduced["reduced_from"] = own.get("reduced_from") or own.get("digests", {})  # a reduced run may be reduced again
-    (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
 
 
 def _first_and_last_witnesses(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

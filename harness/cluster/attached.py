@@ -400,10 +400,8 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and delete the topics that the run created; return their names."""
-        if (
-            self.descriptor.attach.containers
-        ):  # a broker that a heal has just started takes some seconds until it answers
-
+        if self.descriptor.attach.containers:
+            # a broker that a heal has just started takes some seconds until it answers
             def missing_state() -> str:
                 try:
                     describe_cluster(self.bootstrap(None), self.secured)
@@ -439,6 +437,7 @@ class AttachedCluster:
         connection = (
             f"{security.protocol} {security.mechanism} as {security.user}" if security.mechanism else security.protocol
         )
+        containers = {name: f"broker {broker}" for broker, name in attach.containers.items()}
         return {
             "bootstrap": {"admin": self.bootstrap(None), attach.rack: attach.bootstrap},
             "toxiproxy": self.toxiproxy and self.toxiproxy.url,
@@ -451,10 +450,6 @@ class AttachedCluster:
                 "security": connection,
                 "proxies": {name: f"broker {broker}" for name, broker in attach.proxies.items()},
                 "topics created": sorted(self.descriptor.created),
-                **(
-                    {"containers": {name: f"broker {b}" for b, name in attach.containers.items()}}
-                    if attach.containers
-                    else {}
-                ),
+                **({"containers": containers} if containers else {}),
             },
         }

@@ -79,13 +79,11 @@ def _describe(case: ET.Element, test: ChecksOfTest) -> None:
                 error.set("type", test.outcome.status)
     properties = next(case.iter("properties"))  # the run's id is one
     for run_id, verdict in test.verdicts.items():
+        if verdict is None:
+            continue
         run = f"{run_id}: " if len(test.verdicts) > 1 else ""
-        values = (
-            [(f"{client} {fault}", words) for client, fault, words in answer_lines(verdict.answers)[0]]
-            if verdict
-            else []
-        )
-        values += [(f"{c.id} ({c.subject})", f"{status(c)}: {c.why}") for c in verdict.checks] if verdict else []
+        values = [(f"{client} {fault}", words) for client, fault, words in answer_lines(verdict.answers)[0]]
+        values += [(f"{check.id} ({check.subject})", f"{status(check)}: {check.why}") for check in verdict.checks]
         for name, value in values:
             ET.SubElement(properties, "property", {"name": xml_text(run + name), "value": xml_text(value)})
 

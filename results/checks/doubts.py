@@ -182,12 +182,9 @@ def settled(
         again = None if doubts.again is None else judge_again(doubts.again)
         reason_again = doubts.reason(sources, of_latency=of_latency, again=True)
         if again is not None and again.status is Status.FAIL and reason_again is None:
-            return replace(
-                check,
-                why=f"{check.why}; the same without suspect times"
-                if again.why == check.why
-                else f"{check.why}; without suspect times: {again.why}",
-            )
+            unchanged = again.why == check.why
+            addition = "the same without suspect times" if unchanged else f"without suspect times: {again.why}"
+            return replace(check, why=f"{check.why}; {addition}")
         if again is None or again.status is not Status.FAIL:
             why = f"{_sentence(within or own)}, and without such times the check does not fail; measured: {check.why}"
             advice = "stop other work on the host, and find out what stopped the process"

@@ -167,13 +167,11 @@ def _verdict_lines(verdict: Verdict, *, whole: bool = True) -> Iterable[str]:
     if verdict.trusted:
         yield "".join(f"* judged with --trust: {cell(difference)}\n" for difference in verdict.trusted) + "\n"
     yield from _answer_table(verdict)
+    checks = verdict.checks if whole else problems(verdict)
     yield from table(
         ("status", "check", "subject", "observed", "threshold", "n", "why", "next"),
-        [
-            (status(c), c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "")
-            for c in (verdict.checks if whole else problems(verdict))
-        ],
+        [(status(c), c.id, c.subject, observed(c), threshold(c), str(c.n), c.why, c.next or "") for c in checks],
     )
     if not whole:
-        passed = len(verdict.checks) - len(problems(verdict))
+        passed = len(verdict.checks) - len(checks)
         yield f"\n{passed} more checks passed; the report has them.\n"

@@ -79,6 +79,16 @@ def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     raise ProtocolError(f"the unsigned varint at byte {position} is longer than {_UVARINT_BYTES_MAX} bytes")
 
 
+def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
+    """Return the position after the tagged fields (KIP-482) at ``position``; raises as ``read_uvarint``."""
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position += size
+    return position
+
+
 @lru_cache(maxsize=1 << 16)
 def varint(number: int) -> bytes:
     """Encode a signed number of up to 64 bits as a zigzag varint."""
