@@ -29,22 +29,25 @@ class Absence:
         return self.left_us < end_us and (self.back_us is None or start_us < self.back_us)
 
 
+def absences(evidence: Evidence) -> tuple[Absence, ...]:
+    """Return all absences of brokers, in order of time. Runs of earlier versions did not record them."""
+    found = []
+    lines = [line for line in evidence.events if line.get("event") in ("broker_left", "broker_returned")]
+    for number, line in enumerate(lines):
+        if line["event"] == "broker_left":
+            later = (other for other in lines[number + 1 :] if other["broker"] == line["broker"])
+            back_us = next((other["t_us"] for other in later if other["event"] == "broker_returned"), None)
+            found.append(Absence(line["broker"], line["t_us"], back_us))
+    return tuple(found)
+
+
 def unplanned_absences(evidence: Evidence) -> tuple[Absence, ...]:
     """Return the absences during which no fault was in force that touches the broker; in order of time.
 
-    Runs of earlier versions did not record them. A fault touches the brokers that it names, the nodes at both ends of
-    its links between nodes, and, if it names neither brokers, links, topics nor clients, all of them.
+    A fault touches the brokers that it names, the nodes at both ends of its links between nodes, and, if it names
+    neither brokers, links, topics nor clients, all of them.
     """
-    absences = []
-    lines = [line for line in evidence.events if line.get("event") in ("broker_left", "broker_returned")]
-    for number, line in enumerate(lines):
-        if line["event"] != "broker_left":
-            continue
-        later = (other for other in lines[number + 1 :] if other["broker"] == line["broker"])
-        back_us = next((other["t_us"] for other in later if other["event"] == "broker_returned"), None)
-        if not _by_fault(evidence, line["broker"], line["t_us"]):
-            absences.append(Absence(line["broker"], line["t_us"], back_us))
-    return tuple(absences)
+    return tuple(one for one in absences(evidence) if not _by_fault(evidence, one.broker, one.left_us))
 
 
 def _by_fault(evidence: Evidence, broker: int, at_us: int) -> bool:

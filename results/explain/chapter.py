@@ -12,6 +12,7 @@ from typing import Any
 from aftershock.results.checks.obligations.lanes import Lane
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.explain.events import Force, Moment, event, listed, parameters_text, place, target, witness_text
+from aftershock.results.explain.leaders import Place, Reign, leader_changes
 from aftershock.results.explain.record import events_of
 from aftershock.results.model.text import recovery
 
@@ -70,7 +71,12 @@ class Chapter:
 
 
 def chapter(
-    evidence: Evidence, analysis: Mapping[str, Any], force: Force, until_us: int, lanes: Sequence[Lane]
+    evidence: Evidence,
+    analysis: Mapping[str, Any],
+    force: Force,
+    until_us: int,
+    lanes: Sequence[Lane],
+    reigns: Mapping[Place, Sequence[Reign]],
 ) -> Chapter:
     """Return the chapter of a fault; ``until_us`` is the start of the next fault or the end of the load."""
     step = next((step for step in evidence.steps if step["id"] == force.fault), {})
@@ -88,6 +94,7 @@ def chapter(
         for line in evidence.events
         if line.get("event") in CLUSTER_EVENTS and start_us <= line["t_us"] < aftermath_end_us
     ]
+    moments += leader_changes(reigns, start_us, aftermath_end_us)
 
     # Events, stalls and gaps of each side of each client.
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}

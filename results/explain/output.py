@@ -16,11 +16,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from aftershock.results.checks.obligations.lanes import lanes
+from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter
 from aftershock.results.explain.events import Moment, forces
+from aftershock.results.explain.leaders import reigns
 from aftershock.results.explain.record import Part, RecordHistory, Tale, slowest
 from aftershock.results.model.check import Status, Verdict
 from aftershock.results.model.text import cell, explained, explanation, milliseconds, printable, sentence, table
@@ -54,8 +55,13 @@ def story(home: Path) -> Story:
 
 
 def build_story(
-    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], chapters_max: int | None = None
+    evidence: Evidence,
+    verdict: Verdict,
+    analysis: Mapping[str, Any],
+    chapters_max: int | None = None,
+    obligations: Sequence[Lane] | None = None,
 ) -> Story:
+    """Return the story of a judged run; ``obligations`` are its ``lanes``, if the caller has them already."""
     marks, names, faults = evidence.run.get("marks") or {}, evidence.labels, forces(evidence)
     opening = []
     if marks.get("load_start_us") is not None:
@@ -71,14 +77,14 @@ def build_story(
         )
         opening.append(Moment(marks["faults_start_us"], f"steady phase ends{f': {steady}' if steady else ''}"))
 
-    obligations = lanes(evidence)
+    obligations, leaders = lanes(evidence) if obligations is None else obligations, reigns(evidence)
     starts_us = [force.window_us[0] for force in faults if force.window_us]
     chapters = []
     for force in sorted(faults, key=lambda force: (force.window_us is None, force.window_us or (0, 0)))[:chapters_max]:
         start_us = force.window_us[0] if force.window_us else 0
         load_end_us = marks.get("load_end_us") or 1 << 62
         until_us = min((at_us for at_us in starts_us if at_us > start_us), default=load_end_us)
-        chapters.append(chapter(evidence, analysis, force, until_us, obligations))
+        chapters.append(chapter(evidence, analysis, force, until_us, obligations, leaders))
 
     results = {Status.PASS: "held", Status.FAIL: "BROKEN"}
     promises = [

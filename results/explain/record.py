@@ -28,6 +28,7 @@ from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.phases import merged
 from aftershock.results.evidence.stored import trusted_in
 from aftershock.results.explain.events import Force, Moment, event, forces, link_name, listed, parameters_text
+from aftershock.results.explain.leaders import Place, Reign, leaders_between, reigns
 from aftershock.results.model.facts import SlowRecord
 
 Event = Mapping[str, Any]
@@ -206,11 +207,17 @@ def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Fo
             distinct[produced if 2 * produced.latency_us >= record.latency_us else record] = None
         else:
             distinct[record] = None
-    worst = sorted([*distinct][:SLOWEST_MAX], key=slowness)
-    return tuple(tale(evidence, forces, record, sent.get(record.name)) for record in worst)
+    worst, leaders = sorted([*distinct][:SLOWEST_MAX], key=slowness), reigns(evidence)
+    return tuple(tale(evidence, forces, leaders, record, sent.get(record.name)) for record in worst)
 
 
-def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: Attempted | None = None) -> Tale:
+def tale(
+    evidence: Evidence,
+    forces: Sequence[Force],
+    leaders: Mapping[Place, Sequence[Reign]],
+    record: Attempted,
+    sent: Attempted | None = None,
+) -> Tale:
     """Explain the latency of a record; for a delivery, ``sent`` is the record as its producer saw it."""
     events = events_of(evidence, record.client, record.op)
     parts = delivery(record, sent) if record.op == "consume" else budget(record, events)
@@ -218,6 +225,10 @@ def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: A
     notes = [overlapped(record, forces), on_path(record, evidence, forces)]
     if ahead:
         notes.append(f"other batches of the record's partition were retried {ahead} times while the record waited")
+    of_place = leaders.get((record.topic or "", -1 if record.partition is None else record.partition), ())
+    end_us = _after_all(forces) if record.done_us is None else record.done_us
+    if led := leaders_between(of_place, record.intended_us, end_us):
+        notes.append(f"{record.topic}/{record.partition} while the record waited: {led}")
     return Tale(record, parts, tuple(note for note in notes if note))
 
 
@@ -309,8 +320,8 @@ def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
     if produced:
         values: dict[str, Any] = {field.name: produced.get(field.name) for field in fields(Attempted)}
         record = Attempted(**values | {"client": f"{produced['workload']}/{produced['arm']}"})
-        moments += _sending(evidence, record, produced)
-        story = tale(evidence, forces(evidence), record)
+        moments += sending(evidence, record, produced)
+        story = tale(evidence, forces(evidence), reigns(evidence), record)
     for row in delivered:
         key = f"{row['workload']}/{row['arm']}"
         rack = f" in rack {row['client_rack']}" if row.get("client_rack") else ""
@@ -322,7 +333,11 @@ def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
     return RecordHistory(name, tuple(moments), tuple(_notes(evidence, produced, logged, delivered)), story)
 
 
-def _sending(evidence: Evidence, record: Attempted, row: Row) -> Iterator[Moment]:
+def sending(evidence: Evidence, record: Attempted, row: Row) -> Iterator[Moment]:
+    """Yield the moments of a record that a client sent, from due to its result, with every retry that is known.
+
+    ``row`` has the fields of ``record`` and, if known, the racks ``client_rack`` and ``broker_rack``.
+    """
     who = evidence.labels.get(record.client, record.client)
     yield Moment(record.intended_us, "due by the schedule", who)
     if record.sent_us is not None:
