@@ -66,22 +66,26 @@ class Answer:
         return f"{fault} x{self.injections}" if self.injections > 1 else fault
 
     @property
-    def words(self) -> str:
-        """The answer without client and fault, such as ``lost 0 · twice 0 · stopped 5.1 s``."""
-        parts = []
-        if self.counts:
-            parts = [_count("lost", self.lost, self.lost_permitted), _count("twice", self.twice, self.twice_permitted)]
-        stopped = [
+    def columns(self) -> tuple[str, str, str, str]:
+        """How many records were lost and twice, how long the client stopped, and when it was normal again, in words.
+
+        A text is empty if the answer has none: ``counts``, ``stopped_us`` and ``normality`` say why.
+        """
+        lost = _count("lost", self.lost, self.lost_permitted) if self.counts else ""
+        twice = _count("twice", self.twice, self.twice_permitted) if self.counts else ""
+        sides = [
             f"{'reading ' if side == 'consume' and len(self.stopped_us) > 1 else ''}{_seconds(us)}"
             for side, us in self.stopped_us.items()
         ]
-        if stopped:
-            most = "at most " if self.injections > 1 else ""
-            where = f" ({self.partition[0]}: {_seconds(self.partition[1])})" if self.partition else ""
-            parts.append(f"stopped {most}{', '.join(stopped)}{where}")
-        if self.normality:
-            parts.append(_normal(self.normality))
-        return " · ".join(parts)
+        most = "at most " if self.injections > 1 else ""
+        where = f" ({self.partition[0]}: {_seconds(self.partition[1])})" if self.partition else ""
+        stopped = f"stopped {most}{', '.join(sides)}{where}" if sides else ""
+        return lost, twice, stopped, _normal(self.normality) if self.normality else ""
+
+    @property
+    def words(self) -> str:
+        """The answer without client and fault, such as ``lost 0 · twice 0 · stopped 5.1 s``."""
+        return " · ".join(filter(None, self.columns))
 
     @property
     def urgency(self) -> tuple[bool, bool, int]:

@@ -1,23 +1,14 @@
 """Report ``report.html``, a self-contained page that works offline and states the verdict first.
 
 The report is rendered from ``verdict.json``, ``analysis.json`` and the run's other documents, so no Spark is needed.
-The only script of the page adds buttons that copy text; the content security policy allows no other script.
-
-For each check that did not pass, the page has Markdown to paste into an issue, whose reader needs no access to the run:
-the check's line of the plan, the observed value and the threshold, the events in the two seconds before and after the
-check's moment, and the command that repeats the run. The moment of a check is the start of the longest stall (for
-stalls and gaps), the slowest record (for latencies), the first sample that is among the slowest (for lost or duplicate
-records), else the start of the check's window.
+All that it says is in its HTML; two scripts, uPlot and ``report.js``, draw the charts and make the page interactive.
+The content security policy allows no other script, by their hashes, and no address.
 """
 
 import base64
 import hashlib
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
-from itertools import islice
-from operator import itemgetter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,133 +21,37 @@ from aftershock.results.checks.obligations.spans import Span
 from aftershock.results.compare.runs import arms_of
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.evidence.files import write_whole
-from aftershock.results.evidence.phases import RUN, Interval
+from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
-from aftershock.results.explain.events import Event, Moment, event, forces, witness_text
+from aftershock.results.explain.events import Moment, forces
 from aftershock.results.explain.output import build_story
+from aftershock.results.explain.record import Attempted, sending
 from aftershock.results.model import text
-from aftershock.results.model.check import Check
-from aftershock.results.model.text import cell, details, printable
-from aftershock.results.report import plots, reading, tables
+from aftershock.results.model.answer import LINES_MAX
+from aftershock.results.model.check import Check, Status
+from aftershock.results.report import issue, plots, reading, tables
 from aftershock.results.report.reading import band_of, confidences
 from aftershock.results.report.svg import colours
+from aftershock.results.report.timeline import timeline
 
-AROUND_US = 2_000_000
-EVENTS_MAX = 12
-PASTED_MAX = 100
-
-
-def pasted_by_check(checks: Iterable[Check], evidence: Evidence, analysis: Mapping[str, Any]) -> dict[Check, str]:
-    """Return the Markdown about the first ``PASTED_MAX`` of ``checks``."""
-    windows, plan = evidence.windows, evidence.home / "plan.yaml"
-    lines = plan.read_text(encoding="utf-8", errors="replace").splitlines() if plan.is_file() else []
-    timed = [(line["t_us"], _of_fault, line) for line in evidence.journal]
-    timed += [
-        (line["t_us"], _of_client, line)
-        for line in evidence.events
-        if line.get("event") not in ("counters", "phase") and isinstance(line.get("t_us"), int | float)
-    ]
-    timed.sort(key=lambda row: row[0])
-    first = islice(checks, PASTED_MAX)
-    return {check: _pasted(check, evidence, analysis, windows, lines, timed) for check in first}
-
-
-_Windows = Mapping[str, tuple[Interval, ...]]
-_Timed = Sequence[tuple[float, Callable[[Event], Moment], Event]]
-
-
-def _pasted(
-    check: Check,
-    evidence: Evidence,
-    analysis: Mapping[str, Any],
-    windows: _Windows,
-    plan: Sequence[str],
-    timed: _Timed,
-) -> str:
-    text = f"**{check.status}: {cell(check.id)}** ({cell(check.subject)}): {cell(check.why)}\n\n"
-    text += "".join(f"- {name}: {cell(value)}\n" for name, value in details(check))
-    text += f"- run: {cell(str(evidence.run['run_id']))}\n"
-    _, line, column = (check.at or "").rsplit(":", 2) if (check.at or "").count(":") > 1 else ("", "", "")
-    if line.isdecimal() and column.isdecimal() and 0 < int(line) <= len(plan):
-        text += f"\n{cell(check.at or '')}\n\n{_fenced(plan[int(line) - 1])}"
-    at_us = moment_of(check, evidence, analysis, windows)
-    if at_us is not None:
-        text += f"\nTwo seconds around {at_us / 1e6:.3f} s:\n\n{_fenced(*_around(timed, at_us))}"
-    if command := redact(str(evidence.run.get("command") or "")):  # an earlier version stored it as typed
-        text += f"\nTo repeat the run:\n\n{_fenced(str(command))}"
-    return text
-
-
-def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any], windows: _Windows) -> int | None:
-    """Return the moment that a failed check is about, in us of the run; None if the check is about the whole run."""
-    window = check.phase or RUN
-    spans = windows.get(window, ())
-    keys = {client.key for client in evidence.clients if check.arm in (None, client.arm)}
-    if check.kind == "obligation" or ".gap" in check.id or ".unavailable" in check.id:
-        stalls = [
-            stall
-            for stall in analysis.get("stalls", ())
-            if stall["client"] in keys
-            and any(stall["start_us"] < end and start < stall["end_us"] for start, end in spans)
-        ]
-        if stalls:
-            return int(max(stalls, key=lambda stall: stall["end_us"] - stall["start_us"])["start_us"])
-    if check.kind in ("slo", "compare", "integrity"):
-        # The check's own samples if they are among the slowest records, else, without samples, any slow record.
-        groups = [group for group in analysis.get("slowest", ()) if group["client"] in keys]
-        rows = [row for group in groups for row in group["records"]]
-        if check.samples:
-            records = [row for row in rows if (row["producer_id"], row["seq"]) in check.samples]
-        else:
-            records = [row for row in rows if any(start <= row["intended_us"] < end for start, end in spans)]
-        if records:
-            return int(records[0]["intended_us"])
-    return spans[0][0] if spans and window != RUN else None
-
-
-def _around(timed: _Timed, at_us: int) -> Iterator[str]:
-    """Yield up to ``EVENTS_MAX`` lines of the journal and client events closest to a moment, in order of time."""
-    low = bisect_left(timed, at_us - AROUND_US, key=itemgetter(0))
-    high = bisect_right(timed, at_us + AROUND_US, key=itemgetter(0))
-    # only the nearest events are formatted: there may be a hundred thousand in these seconds
-    closest = nsmallest(EVENTS_MAX, timed[low:high], key=lambda row: abs(row[0] - at_us))
-    near = [to_moment(line) for _, to_moment, line in closest]
-    for moment in sorted(near, key=lambda moment: (moment.at_us, moment.text)):
-        yield f"{moment.at_us / 1e6:9.3f} s  {moment}"[:160]
-    if high - low > len(closest):
-        yield f"and {high - low - len(closest)} more events, in journal.jsonl and events.jsonl"
-    if low == high:
-        yield "no event of the harness or a client was recorded in these seconds"
-
-
-def _of_fault(line: Event) -> Moment:
-    witness = f": {witness_text(line['witness'])}" if line.get("witness") else ""
-    return Moment(line["t_us"], f"{line['fault']} {line['state']}{witness}")
-
-
-def _of_client(line: Event) -> Moment:
-    who = " ".join(str(line[name]) for name in ("arm", "op") if line.get(name))
-    return Moment(line["t_us"], event(line), who or None)
-
-
-def _fenced(*lines: str) -> str:
-    """Return text in a Markdown code block whose fence is longer than any run of backticks in the text."""
-    shown = [printable(line) for line in lines]
-    ticks = "```"
-    while any(ticks in line for line in shown):
-        ticks += "`"
-    return "\n".join([ticks, *shown, ticks, ""])
+SCRIPTS = ("uplot/uPlot.iife.min.js", "report.js")
 
 
 def filled(template: str, **values: object) -> str:
-    """Render ``template`` with ``values``, the style sheet, the script, and the formatters of ``model/text.py``."""
+    """Render ``template`` with ``values``, the style sheet, the scripts, and the formatters of ``model/text.py``."""
     loader = PackageLoader("aftershock.results.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    css, script = (loader.get_source(environment, name)[0] for name in ("page.css", "copy.js"))
+
+    def ours(name: str) -> Markup:
+        return Markup(loader.get_source(environment, name)[0])  # noqa: S704 - a file of the package
+
+    scripts = [ours(name) for name in SCRIPTS]
     environment.globals |= {
-        "css": Markup(css),  # noqa: S704 - our own file
-        "script": Markup(script),  # noqa: S704 - our own file
-        "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        "css": ours("page.css"),
+        "chart_css": ours("uplot/uPlot.min.css"),
+        "chart_licence": ours("uplot/LICENSE"),
+        "scripts": scripts,
+        "script_hashes": [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts],
         "observed": text.observed,
         "threshold": text.threshold,
         "milliseconds": text.milliseconds,
@@ -167,7 +62,7 @@ def filled(template: str, **values: object) -> str:
     return text.visible(environment.get_template(template).render(values))
 
 
-ATTENTION_MAX, OPEN_ROWS_MAX = 12, 30
+ATTENTION_FIRST, ATTENTION_MAX, OPEN_ROWS_MAX = 3, 12, 30
 CHECKS_MAX, ROWS_MAX, CHAPTERS_MAX = 100, 200, 100
 """Checks of a kind, rows of other tables, chapters of the story. A note gives the number of all, and where they are."""
 _NEWER = {
@@ -176,11 +71,6 @@ _NEWER = {
     "lag": "lag and freshness",
     "perf": "the latency definition of kafka-producer-perf-test",
 }
-
-
-def _most_urgent(checks: Sequence[Check]) -> Sequence[Check]:
-    """Return at most ``CHECKS_MAX`` checks; if some are left out, those that did not pass come first."""
-    return checks if len(checks) <= CHECKS_MAX else text.by_urgency(checks)[:CHECKS_MAX]
 
 
 def _recovery_us(row: Mapping[str, Any]) -> float:
@@ -194,48 +84,76 @@ def write_report(run_dir: Path) -> Path:
     labels = evidence.labels
     lacking = [measurement for name, measurement in _NEWER.items() if name not in analysis]
 
-    groups: dict[str, list[Check]] = {"objectives": []}  # SLOs first, then a group per kind, in the verdict's order
+    failed = text.problems(verdict)
+    anchors = {check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)}
+    passed: dict[str, list[Check]] = {"objectives": []}  # SLOs first, then a group per kind, in the verdict's order
     for check in verdict.checks:
-        if check.kind != "integrity":
-            groups.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
+        if check.status is Status.PASS:
+            passed.setdefault("objectives" if check.kind in ("slo", "compare") else check.kind, []).append(check)
     obligations: dict[tuple[Span, ...], list[str]] = {}  # clients with equal obligations share a table
-    for lane in lanes(evidence):
+    of_clients = lanes(evidence)
+    for lane in of_clients:
         obligations.setdefault(lane.in_load, []).append(f"{labels[lane.client.key]} {lane.side}")
     recoveries: dict[str, dict[str, Mapping[str, Any]]] = {step["id"]: {} for step in evidence.steps}
     for row in analysis["recoveries"]:
         recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
     bands = confidences(analysis, labels)
-    failed = text.problems(verdict)
     unproven = {check.id.partition("/")[2] for check in failed if check.kind in ("witness", "exposure")}
     steps = sorted(evidence.steps, key=lambda step: len(evidence.steps) > ROWS_MAX and step["id"] not in unproven)
     slowest = [(fault_id, rows) for fault_id, rows in recoveries.items() if rows]
     if len(slowest) > ROWS_MAX:
         slowest.sort(key=lambda pair: -max(_recovery_us(row) for row in pair[1].values()))
-    story = build_story(evidence, verdict, analysis, CHAPTERS_MAX)
-    integrity = [check for check in verdict.checks if check.kind == "integrity" or check.samples]
     definitions, flows = tables.latency_definitions(analysis, labels), analysis.get("racks", ())
+
+    # The stories: of each fault, of each slow record, and of each check that did not pass.
+    story = build_story(evidence, verdict, analysis, CHAPTERS_MAX, of_clients)
+    chapters = {chapter.fault: f"story-{number}" for number, chapter in enumerate(story.chapters, 1)}
+    for step in evidence.steps:  # the plan's name of a repeated fault leads to its first repetition
+        if step["id"] in chapters:
+            chapters.setdefault(str(step.get("entry") or step["id"]), chapters[step["id"]])
+    answers = tables.answers(verdict, chapters)
+    urgent = {id(one) for one in sorted(verdict.answers, key=lambda one: one.urgency)[:LINES_MAX]}
+    records = [(tale, f"record-{number}") for number, tale in enumerate(story.slowest or (), 1)]
+    timed = issue.timed_events(evidence)
+    moments = [(check, issue.moment_of(check, evidence, analysis, evidence.windows)) for check in failed[:CHECKS_MAX]]
 
     page = filled(
         "page.html",
         verdict=verdict,
         sentence=text.sentence(verdict),
         why=evidence.timeline.get("why"),
-        answers=[(one.client, one.name, one.words) for one in verdict.answers],
+        answers=[row for row in answers if id(row["answer"]) in urgent],
+        other_answers=[row for row in answers if id(row["answer"]) not in urgent][:ROWS_MAX],
         certainty=text.certainty(verdict),
         about=tables.about(evidence, verdict),
         troubled=failed,
         attention_max=ATTENTION_MAX,
+        attention_first=ATTENTION_FIRST,
         command=redact(str(evidence.run.get("command") or "")),  # of an earlier version: not redacted
         environment=tables.environment(evidence),
         older=older_version_note(evidence.home, ", ".join(lacking)) if lacking else None,
-        groups=[(kind, checks, _most_urgent(checks)) for kind, checks in groups.items() if checks],
+        timeline=timeline(
+            evidence,
+            analysis,
+            labels,
+            chapters=chapters,
+            slowest=records,
+            failed=[
+                (at_us, f"{check.status}: {check.id} {check.subject}: {check.why}", anchors[check])
+                for check, at_us in moments
+                if at_us is not None
+            ],
+        ),
+        failed=failed[:CHECKS_MAX],
+        passed=[(kind, checks, checks[:CHECKS_MAX]) for kind, checks in passed.items() if checks],
+        clients=sorted({check.subject for check in verdict.checks}),
+        statuses=[status for status in Status if any(check.status is status for check in verdict.checks)],
         explained=text.explained(verdict)[:ROWS_MAX],
-        integrity=integrity,
-        integrity_shown=_most_urgent(integrity),
         rows_max=ROWS_MAX,
         band_of=lambda check: band_of(check, bands),
-        pasted=pasted_by_check(failed, evidence, analysis),
-        anchors={check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
+        pasted=issue.pasted_by_check(failed, evidence, analysis),
+        anchors=anchors,
+        moments={check: at_us for check, at_us in moments if at_us is not None},
         faults=[tables.fault(evidence, verdict, step) for step in steps[:ROWS_MAX]],
         fault_count=len(steps),
         colours=colours(evidence),
@@ -251,10 +169,13 @@ def write_report(run_dir: Path) -> Path:
         counters=tables.counters(evidence.events, labels),
         producers={number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
         story=story,
+        chapters=chapters,
+        tested=tables.results_by_fault(evidence, verdict),
         chapter_count=len(forces(evidence)),
-        metrics=plots.metrics(evidence, verdict.checks, analysis, labels),
-        lag=plots.lag(evidence, analysis, labels),
-        groups_of_members=plots.ownership(evidence, analysis, labels),
+        records={tale.record: anchor for tale, anchor in records},
+        attempts={tale.record: _attempts(evidence, tale.record, story.labels) for tale, _ in records},
+        around={tale.record: "\n".join(issue.around(timed, tale.record.intended_us)) for tale, _ in records},
+        spectra=plots.spectra(verdict.checks, analysis, labels),
         forest=plots.forest(tables.ratios(verdict.checks, arms_of(evidence.home))),
         heat=tables.rack_table(flows, labels),
         heat_reading=reading.racks([row for row in flows if row["window"] == RUN], labels),
@@ -268,3 +189,16 @@ def write_report(run_dir: Path) -> Path:
         spreads=tables.spreads(evidence, analysis, labels),
     )
     return write_whole(run_dir / "report.html", page)
+
+
+def _attempts(evidence: Evidence, record: Attempted, labels: Mapping[str, str]) -> list[Moment]:
+    """Return every known moment of a record: due, sent, refused, sent again, and its result or delivery."""
+    if record.op != "consume":
+        return list(sending(evidence, record, vars(record)))
+    who = labels.get(record.client, record.client)
+    moments = [Moment(record.intended_us, "due at its producer", who)]
+    if record.done_us is not None:
+        offset = "" if record.offset is None else f" offset {record.offset}"
+        source = "" if record.broker_id is None else f", from broker {record.broker_id}"
+        moments.append(Moment(record.done_us, f"delivered as {record.topic}/{record.partition}{offset}{source}", who))
+    return moments

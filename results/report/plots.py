@@ -1,4 +1,4 @@
-"""Charts of the report (latency over time and by percentile, lag and freshness, and comparisons of arms).
+"""Charts of the report that have no axis of time: latency by percentile, and comparisons of arms.
 
 The percentile spectrum draws the latency at quantile q over ``1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are
 equally spaced. The spectrum's curve is grey at quantiles that fewer than ten records exceed, because no SLO is decided
@@ -12,46 +12,16 @@ from typing import Any
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from aftershock.results.checks.findings.ownership import Tenure, tenures
-from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.explain.chapter import longest_ownerless_us, rebalances_of
 from aftershock.results.model.check import Check
 from aftershock.results.report import reading
-from aftershock.results.report.svg import (
-    BANDS_DRAWN_MAX,
-    BANDS_NAMED_MAX,
-    FAILED,
-    GREY,
-    LEVEL_POINTS,
-    LINES,
-    ON_COLOUR,
-    Band,
-    Bins,
-    backdrop,
-    bands,
-    drawing,
-    latency_svg,
-    legend,
-    ms,
-    name_bands,
-    plain,
-    rendered,
-    short,
-    time_axis,
-)
+from aftershock.results.report.svg import FAILED, GREY, LINES, drawing, legend, ms, plain, rendered, short
+from aftershock.results.report.timeline import METRICS
 
 COLOURS = {"improved": "#2a9d5c", "regressed": FAILED, "equivalent": "#3b82c4"}
-PANELS_MAX = 8
 LINES_MAX = 8
 ENOUGH_BEYOND = 10
 NINES = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99", 100_000: "p99.999"}
-METRICS = {
-    "produce.latency": ("Produce latency", "producer"),
-    "consume.latency": ("End-to-end latency", "consumer"),
-    "commit.latency": ("Commit latency", "committer"),
-}
 
 
 @dataclass(frozen=True)
@@ -63,65 +33,11 @@ class Plot:
     caption: str
 
 
-@dataclass(frozen=True)
-class Metric:
-    """Charts of one metric; there is no ``spectrum`` if an older Aftershock judged the run."""
-
-    title: str
-    over_time: Plot
-    spectrum: Plot | None
-
-
-def metrics(
-    evidence: Evidence, checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str]
-) -> list[Metric]:
-    """Return the charts of each observed metric; ``labels`` maps clients to their names, in the order of the panels."""
+def spectra(checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[tuple[str, Plot]]:
+    """Return the title and the spectrum of each observed metric; none if an older version judged the run."""
     return [
-        Metric(
-            title,
-            _over_time(evidence, analysis, labels, metric, by_panel),
-            _spectrum(checks, analysis, labels, metric),
-        )
-        for metric, (title, role) in METRICS.items()
-        if (by_panel := panels([row for row in analysis["bins"] if row["metric"] == metric], labels, role))
+        (title, plot) for metric, (title, _) in METRICS.items() if (plot := _spectrum(checks, analysis, labels, metric))
     ]
-
-
-def panels(bins: Sequence[Mapping[str, Any]], labels: Mapping[str, str], role: str) -> Mapping[str, Bins]:
-    """Group a chart's bins of time by panel, which is named like ``arm=a, producer in rack b``."""
-    by_panel: dict[str, list[Mapping[str, Any]]] = {}
-    for key, label in labels.items():
-        for row in (row for row in bins if row["client"] == key):
-            where = f", {role} in rack {row['rack']}" if row.get("rack") else ""
-            by_panel.setdefault(f"{label}{where}", []).append(row)
-    return by_panel
-
-
-def _over_time(
-    evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str, bins: Mapping[str, Bins]
-) -> Plot:
-    title, _ = METRICS[metric]
-    marks_s = [phase.end_us / 1e6 for phase in evidence.phases if phase.name == "warmup"]
-    bin_s, drawn = analysis["bin_us"] / 1e6, bands(evidence)
-    sentence = reading.over_time(analysis, metric, labels, [step["id"] for step in evidence.steps])
-    named = [f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_NAMED_MAX]]
-    windows = ", ".join([*named, *([f"{len(drawn) - len(named)} more"] if len(drawn) > len(named) else [])])
-    description = f"Panels: {'; '.join(bins)}. Fault bands: {windows or 'none'}. {sentence}"
-    shown = dict(list(bins.items())[:PANELS_MAX])
-    words = (f"{title} over time", description)
-    svg = latency_svg(metric.replace(".", "-"), words, shown, drawn, bin_s, marks_s)
-    caption = (
-        f"Each point covers the records due in {bin_s:g} s (intended send time). {faults_caption(drawn)} "
-        "A red tick marks a failed record; the dotted line is the end of warm-up."
-    )
-    left_out = len(bins) - len(shown)
-    return Plot(svg, sentence, f"{caption} {left_out} more panels are in analysis.json." if left_out else caption)
-
-
-def faults_caption(drawn: Sequence[Band]) -> str:
-    if len(drawn) <= BANDS_DRAWN_MAX:
-        return "Coloured bands are the faults, from inject to heal."
-    return f"The marks above the chart are the {len(drawn)} faults, from inject to heal."
 
 
 @dataclass(frozen=True)
@@ -232,42 +148,6 @@ def nines(q: float) -> float:
     return 1 / (1 - q) if q < 1 else 1e12
 
 
-def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> Plot | None:
-    """Return the chart of consumer lag and freshness; None without consumers, or if an older version judged the run."""
-    # By client, its seconds: (at_us, records, oldest_us).
-    lines: dict[str, Sequence[Sequence[int]]] = {
-        labels.get(row["client"], row["client"]): row["seconds"] for row in analysis.get("lag", ()) if row["seconds"]
-    }
-    if not lines:
-        return None
-    sentence = reading.lag(lines)
-    drawn, shown = bands(evidence), list(lines.items())[:LINES_MAX]
-    with drawing(10.0, 4.2) as figure:
-        records_axis, freshness_axis = figure.subplots(2, 1, sharex=True)
-        for (label, seconds), (colour, dash) in zip(shown, LINES, strict=False):
-            # Of each stretch the worst second, if there are more seconds than a line can show: 2000 of all lines.
-            stretch = max(1, -(-len(seconds) // (2000 // len(shown))))
-            points = [max(seconds[at : at + stretch], key=lambda row: row[1]) for at in range(0, len(seconds), stretch)]
-            at_s = [row[0] / 1e6 for row in points]
-            records, ages_s = [row[1] for row in points], [(row[2] or 0) / 1e6 for row in points]
-            records_axis.plot(at_s, records, color=colour, linestyle=dash, linewidth=1.2, label=label)
-            freshness_axis.plot(at_s, ages_s, color=colour, linestyle=dash, linewidth=1.2)
-        for axis in (records_axis, freshness_axis):
-            backdrop(axis, drawn, ())
-        freshness_axis.margins(x=0.01)
-        pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn)
-        plain(records_axis, "lag: records acknowledged and not yet delivered", pad)
-        plain(freshness_axis, "freshness: age of the oldest undelivered record")
-        records_axis.set_ylabel("records")
-        freshness_axis.set_ylabel("s")
-        time_axis(freshness_axis)
-        legend(figure, records_axis, 4)
-        svg = rendered(figure, "lag", "Lag and freshness of consumers", sentence)
-    caption = "Lag and freshness are measured at the end of each second, over the records acknowledged until then."
-    caption += f" {len(lines) - len(shown)} more consumers are in analysis.json." if len(lines) > len(shown) else ""
-    return Plot(svg, sentence, caption)
-
-
 @dataclass(frozen=True)
 class Compared:
     """Ratio of two arms with its name; ``low`` and ``high`` are the ends of the confidence interval, if known."""
@@ -306,67 +186,3 @@ def forest(rows: Sequence[Compared]) -> Plot | None:
         "Each square is the ratio of two arms, with its confidence interval as a line; the dotted line is a ratio of 1."
     )
     return Plot(svg, sentence, caption)
-
-
-LANES_MAX = 60
-"""Lanes of a chart; the page says how many partitions are left out."""
-_NUMBERED_SHARE_MIN = 0.03
-"""Share of the chart's width from which a member's number is written on its lane."""
-
-
-def ownership(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[Plot]:
-    """Return a chart for each group of several members; ``labels`` maps clients to their names."""
-    groups = [client for client in evidence.clients if client.consumes_from and client.members > 1]
-    return [
-        _ownership_chart(evidence, client, owned, labels.get(client.key, client.key), sentence, number)
-        for number, client in enumerate(groups)
-        if (owned := tenures(evidence, client))
-        and (sentence := reading.ownership(rebalances_of(analysis, client), longest_ownerless_us(analysis, client)))
-    ]
-
-
-def _ownership_chart(
-    evidence: Evidence,
-    client: Client,
-    owned: Sequence[Tenure],
-    label: str,
-    sentence: str,
-    number: int,
-) -> Plot:
-    end_us = max((phase.end_us for phase in evidence.phases), default=0)
-    places = sorted({tenure.place for tenure in owned})
-    shown = places[:LANES_MAX]
-    height = {place: index for index, place in enumerate(shown)}
-    members = {worker: index for index, worker in enumerate(client.workers("consume"))}
-    drawn = bands(evidence)
-    with drawing(10.0, 1.3 + 0.19 * len(shown)) as figure:
-        axis = figure.subplots()
-        axis.set_xlim(0, max(end_us, 1) / 1e6)
-        for tenure in owned:
-            if tenure.place in height and tenure.start_us < end_us:
-                lane, member = height[tenure.place], members[tenure.worker]
-                start_s, end_s = tenure.start_us / 1e6, min(tenure.end_us, end_us) / 1e6
-                axis.hlines(lane, start_s, end_s, colors=LINES[member % len(LINES)][0], linewidth=10)
-                if end_s - start_s >= _NUMBERED_SHARE_MIN * axis.get_xlim()[1]:
-                    beside: Any = {"xytext": (2, 0), "textcoords": "offset points"}
-                    text = f"{member + 1}"
-                    axis.annotate(text, (start_s, lane), **beside, fontsize=8, va="center_baseline", gid=ON_COLOUR)
-                else:
-                    axis.plot([start_s], [lane], "|", color=GREY, markersize=8)
-        backdrop(axis, drawn, ())
-        names = [f"{topic}/{partition}" for topic, partition in shown]
-        axis.set_yticks(range(len(shown)), [short(name, 30) for name in names], parse_math=False, fontsize=8)
-        axis.set_ylim(len(shown) - 0.4, -0.6)
-        plain(axis, short(f"owners of the partitions, {label}", 80), 4 + LEVEL_POINTS * name_bands(axis, drawn))
-        axis.grid(visible=False)
-        time_axis(axis)
-        handles = [Line2D([], [], color=LINES[index % len(LINES)][0], linewidth=6) for index in members.values()]
-        texts = [f"member {index + 1}" for index in members.values()]
-        figure.legend(handles, texts, loc="outside lower left", ncols=8, frameon=False, handlelength=1.2)
-        svg = rendered(figure, f"ownership-{number}", f"Owners of the partitions, {label}", sentence)
-    caption = (
-        "A lane is coloured, and numbered, by the member that owns the partition, from `assigned` to `revoked`, `lost` "
-        f"or its death; a gap has no owner. {faults_caption(drawn)}"
-    )
-    left_out = len(places) - len(shown)
-    return Plot(svg, sentence, f"{caption} {left_out} more partitions are in events.jsonl." if left_out else caption)

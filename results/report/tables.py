@@ -1,5 +1,6 @@
 """Tables of the report (run, faults, client counters, comparisons, latency by phase, traffic between racks)."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,6 +29,47 @@ def about(evidence: Evidence, verdict: Verdict) -> list[str]:
         f"arms: {', '.join(verdict.arms)}",
     ]
     return [str(fact) for fact in facts if fact]
+
+
+def answers(verdict: Verdict, chapters: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the rows of the table of clients and faults, fault by fault; ``chapters`` maps faults to their story's id.
+
+    A row of a fault that some records were lost in, or after which a client was not normal again, is ``bad``.
+    """
+    rows = []
+    for one in sorted(verdict.answers, key=lambda one: one.fault is not None):  # the whole run first
+        lost, twice, stopped, normal = one.columns
+        unexplained = (one.lost or 0) - one.lost_permitted, (one.twice or 0) - one.twice_permitted
+        rows.append(
+            {
+                "answer": one,
+                "fault": one.name,
+                "story": chapters.get(one.fault or ""),
+                "client": one.client,
+                "counts": one.counts,
+                "lost": (lost.removeprefix("lost "), one.counts and unexplained[0] > 0),
+                "twice": (twice.removeprefix("twice "), one.counts and unexplained[1] > 0),
+                "stopped": (stopped.removeprefix("stopped "), False),
+                "normal": (
+                    normal.removeprefix("normal again "),
+                    one.normality is not None and one.normality.recovered < one.normality.measured,
+                ),
+            }
+        )
+    order = {fault: place for place, fault in enumerate(dict.fromkeys(row["fault"] for row in rows))}
+    return sorted(rows, key=lambda row: order[row["fault"]])
+
+
+def results_by_fault(evidence: Evidence, verdict: Verdict) -> Mapping[str, list[str]]:
+    """Map each fault to what came of it: the answer of each client, and whether clients' traffic met the fault."""
+    by_fault: dict[str, list[str]] = defaultdict(list)
+    for step in evidence.steps:
+        entry = str(step.get("entry") or step["id"])
+        by_fault[step["id"]] += [f"{one.client}: {one.words}" for one in verdict.answers if one.fault == entry]
+    for check in verdict.checks:
+        if check.kind == "exposure":
+            by_fault[check.id.partition("/")[2]].append(f"exposure: {check.why} ({check.status})")
+    return by_fault
 
 
 def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict[str, Any]:

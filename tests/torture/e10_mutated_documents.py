@@ -5,8 +5,12 @@ exchanged ones. The manifest gets the digest of the damaged document, as from an
 `explain`, `compare`, `trend --add` and `runs export` then read the run, each in this process.
 """
 
+import base64
+import hashlib
+import html
 import json
 import random
+import re
 import shutil
 import traceback
 from collections import Counter
@@ -24,7 +28,7 @@ from aftershock.results.evidence.pack import unpack
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.explain import output
 from aftershock.results.explain.record import record_history
-from aftershock.results.report.page import write_report
+from aftershock.results.report.page import SCRIPTS, write_report
 from aftershock.results.report.several import markdown, write_comparison, write_index
 from aftershock.results.report.trace import trace_of
 from aftershock.tests.mutated_plans import damage
@@ -76,7 +80,7 @@ def commands(home: Path, pristine: Path) -> Mapping[str, Callable[[], object]]:
         return trend_text.text(trend_text.trends(read.lines, []), read.broken)
 
     return {
-        "report": lambda: write_report(home),
+        "report": lambda: checked_page(write_report(home)),
         "report --format md": lambda: markdown(home),
         "report of two": lambda: (
             write_comparison([home, pristine], home, "two"),
@@ -90,6 +94,24 @@ def commands(home: Path, pristine: Path) -> Mapping[str, Callable[[], object]]:
         "trend": trend,
         "export": lambda: trace_of(home),
     }
+
+
+def checked_page(path: Path) -> None:
+    """Check that a report has its own two scripts, those that its policy allows, and data that a browser can read.
+
+    Raises ValueError if a damaged document got into them.
+    """
+    page = path.read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    json.loads(data, parse_constant=lambda constant: {}[constant])
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    ]
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
+    allowed = "".join(f" 'sha256-{digest}'" for digest in digests)
+    if page.count("<script") != len(SCRIPTS) + 1 or not html.unescape(policy).endswith(f"script-src{allowed}"):
+        raise ValueError(f"{path}: other scripts than its own")
 
 
 def attempt(perform: Callable[[], object], what: str) -> tuple[str, list[str]]:

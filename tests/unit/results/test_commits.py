@@ -12,7 +12,7 @@ from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.judge import evaluate
 from aftershock.results.model.check import Check, Status
 from aftershock.results.model.facts import Facts, LongestGap
-from aftershock.results.report.plots import metrics
+from aftershock.results.report.timeline import timeline
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import LOAD_END_S, Made, Row, S
 from aftershock.tests.unit.results.measuring import named, together
@@ -186,7 +186,8 @@ def test_the_report_has_a_plot_of_commits(evidence_: Evidence, facts_: Facts) ->
     """The plot has a panel for each arm that commits."""
     labels = {client.key: f"arm={client.arm}" for client in evidence_.clients}
     document = json.loads(json.dumps(analysis_document(facts_)))
-    drawn = {metric.title: metric.over_time.svg for metric in metrics(evidence_, (), document, labels)}
-    assert ["Produce latency", "End-to-end latency", "Commit latency"] == list(drawn)
-    assert "arm=ours, committer in rack a" in drawn["Commit latency"]
-    assert "kill-1" in drawn["Commit latency"]
+    drawn = timeline(evidence_, document, labels, chapters={}, slowest=(), failed=())
+    by_title = {group.title: [chart.name for chart in group.charts] for group in drawn.groups}
+    assert ["Produce latency, in ms", "End-to-end latency, in ms", "Commit latency, in ms"] == [*by_title][1:4]
+    assert "arm=ours, committer in rack a" in by_title["Commit latency, in ms"]
+    assert "kill-1" in [lane.name for lane in drawn.groups[0].lanes]

@@ -10,7 +10,7 @@ from aftershock.results.explain.chapter import rebalance_moments, rebalances_of
 from aftershock.results.measure.rebalances import ownerless_waits, rebalances, waits_of
 from aftershock.results.model.facts import OwnerlessWait, Rebalance, Stall
 from aftershock.results.report import reading
-from aftershock.results.report.plots import ownership
+from aftershock.results.report.timeline import owners
 from aftershock.tests.unit.results.checks.slo.stage import S
 from aftershock.tests.unit.results.checks.test_ownership import FIRST, SECOND, event, fault, group
 
@@ -222,7 +222,7 @@ def test_the_story_of_a_rebalance(returned: bool, told_as: str) -> None:
         )
         wait = {"place": ["orders", 1], "start_us": 20 * S, "end_us": 22 * S, "lacking_us": 20 * S}
         unowned = {"unowned": [{"client": owner.key, "waits": [wait]}]}
-        (chart,) = ownership(evidence, analysis | unowned, {})
-        assert "member 2" in chart.svg
-        assert chart.reading.startswith("1 rebalances, the longest took 2.0 s; a record waited up to 2.0 s without")
+        (lanes,) = owners(evidence, analysis | unowned, {}, 60 * S)
+        assert "member 2" in str(lanes.texts)
+        assert lanes.reading.startswith("1 rebalances, the longest took 2.0 s; a record waited up to 2.0 s without")
     assert "The group did not rebalance." == reading.ownership(())
