@@ -53,7 +53,7 @@ async def silence_witness(links: Sequence[Link], context: InjectionContext, held
     count = answered + answers.count("silent")
     what = "requests that were answered over links that should be silent"
     if not count:
-        what = "no broker answers over the fault's links, so Toxiproxy's list of toxics is the only evidence"
+        what = "no broker answers over the fault's links, so the list of its toxics or rules is the only evidence"
     return Witness(what, 0, answered, "answers", count, ok=not answered)
 
 

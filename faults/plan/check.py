@@ -219,32 +219,73 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
 
 IN_CONTAINERS = ("kill", "crash_loop", "stop", "restart", "pause", "rolling_restart", "cpu_quota", "memory_limit")
 """Fault kinds for which the Docker container of a broker is enough."""
+IN_NETWORKS = ("cut", "packet_loss", "packet_delay", "packet_reorder", "packet_duplicate", "packet_corrupt")
+"""Fault kinds for which the network namespace of a broker's Docker container is enough."""
+_REASONS = {
+    "clock": "a container has the clock of its host, which faults must not move",
+    "disk": "the files and disks of the brokers are yours, and a fault on them may destroy records for good",
+    "protocol": "clients reach its brokers without Aftershock's wire proxy",
+}
+_NEED_CONTAINERS = (
+    "Aftershock did not start the cluster; name the brokers' Docker containers under `attach.containers`, or select "
+    "them with `attach.compose` or `attach.labels`"
+)
+
+
+def refusal(kind: type[Fault], attach: Attach) -> str | None:
+    """Return why faults of a kind can't be injected into an attached cluster; None if its parameters decide it."""
+    name = kind.model_fields["kind"].default
+    if name in REFUSED_KINDS:
+        return REFUSED_KINDS[name]
+    if name in IN_CONTAINERS or (name in IN_NETWORKS and kind.needs):
+        return None if attach.has_containers else _NEED_CONTAINERS
+    if name == "cut":
+        return None if attach.has_containers or attach.has_proxies else _NEED_CONTAINERS
+    if kind.family in _REASONS:
+        return _REASONS[kind.family]
+    if kind.family not in ("link", "Kafka", "client") or kind.needs:
+        return "Aftershock did not start the cluster's processes, disks and networks"
+    return None
 
 
 def _in_container(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
-    """Yield a problem if a fault needs more than a container, or names a broker that has none."""
-    if fault.cluster_needs():
-        needed = ", ".join(fault.cluster_needs())
-        sentence = f"a {fault.kind} with these parameters needs `{needed}`, which only a launched cluster has"
+    """Yield a problem if a fault needs more than containers, or names a broker that has none."""
+    if needs := [need for need in fault.cluster_needs() if need != "packets"]:
+        sentence = f"a {fault.kind} with these parameters needs `{', '.join(needs)}`, which only a launched cluster has"
         yield Problem((*loc, "kind"), f"{sentence}: remove the parameter")
+    named = list[tuple[Location, int]]()
     for place, text in fault.roles().items():
         role = roles.parse(text)
-        if isinstance(role, roles.Node) and role.broker not in attach.containers:
-            named = ", ".join(map(str, attach.containers))
-            sentence = f"broker {role.broker} has no container under `attach.containers`, which has those of {named}"
-            yield Problem((*loc, *place), f"{sentence}: add it")
+        if isinstance(role, roles.Node):
+            named.append((place, role.broker))
+    for group in getattr(fault, "between", None) or ():
+        named += [(("between",), int(member)) for member in group if member.isdecimal()]
+    for at, broker in named:
+        # the containers of a compose file or of labels are known when the run begins
+        if attach.containers and broker not in attach.containers:
+            brokers = ", ".join(map(str, attach.containers))
+            sentence = f"broker {broker} has no container under `attach.containers`, which has those of {brokers}"
+            yield Problem((*loc, *at), f"{sentence}: add it")
+    for place, text in fault.links().items():
+        link = links.parse(text)
+        if isinstance(link, links.ToBroker) and link.channel == "controller":
+            sentence = "the containers of brokers have links from clients and from each other"
+            yield Problem(
+                (*loc, *place), f"{sentence}: write `client(…) -> broker(…)` or `replication(…) -> broker(…)`"
+            )
+        elif isinstance(link, links.ToBroker) and link.channel == "client" and link.source not in ("*", attach.rack):
+            sentence = f"all clients are in rack {attach.rack}, so rack {link.source} has no links: use {attach.rack}"
+            yield Problem((*loc, *place), sentence)
 
 
 def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
     may_delete = fault.kind in ("recreate_topic", "delete_records") and {*fault.topics().values()} <= {*attach.create}
-    if fault.kind in IN_CONTAINERS and attach.containers:
+    why = None if may_delete else refusal(type(fault), attach)
+    if not why and fault.kind in (*IN_CONTAINERS, *IN_NETWORKS) and attach.has_containers:
         yield from _in_container(fault, loc, attach)
         return
-    why = None if may_delete else REFUSED_KINDS.get(fault.kind)
-    if fault.kind in IN_CONTAINERS:
-        why = "Aftershock did not start the cluster; name the brokers' Docker containers under `attach.containers`"
-    elif fault.family not in ("link", "Kafka", "client") or fault.needs:
-        why = "Aftershock did not start the cluster's processes, disks and networks"
+    if not why and fault.kind == "cut" and not fault.links():
+        why = "without containers of brokers, only links from clients can be cut"
     if why:
         sentence = (
             f"a {fault.kind} is refused on an attached cluster: {why}; remove the fault, or let Aftershock launch the "
@@ -260,14 +301,15 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
         link, at = links.parse(text), (*loc, *place)
         if not isinstance(link, links.ToBroker) or link.channel != "client":
             yield Problem(at, "an attached cluster only has links from clients: write `client(…) -> broker(…)`")
-        elif not attach.proxies:
-            yield Problem(at, "a fault on links needs your `toxiproxy` and its `proxies`: name them under `attach`")
+        elif not attach.has_proxies:
+            sentence = "a fault on links needs your `toxiproxy` and its `proxies`: name them under `attach`"
+            yield Problem(at, f"{sentence}, or write `proxy: insert` (docs/ATTACH.md)")
         elif link.source not in ("*", attach.rack):
             sentence = f"all clients are in rack {attach.rack}, so rack {link.source} has no links: use {attach.rack}"
             yield Problem(at, sentence)
         elif link.role and isinstance(node := roles.parse(link.role), roles.Node):
             reached = sorted(attach.proxies.values())
-            if node.broker not in reached:
+            if not attach.proxy and node.broker not in reached:
                 brokers = ", ".join(map(str, reached))
                 yield Problem(at, f"none of the `proxies` leads to broker {node.broker}; they lead to {brokers}")
     # the field `broker` of a Kafka fault names the broker whose settings or sessions change

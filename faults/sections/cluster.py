@@ -114,9 +114,13 @@ class Attach(Part):
     clients' location in link selectors, for example the ``a`` of ``client(a) -> broker(1)``. ``racks`` has the plan's
     names for brokers' racks whose own names (``broker.rack``) are not valid in a plan. ``toxiproxy`` is the address of
     the API of your Toxiproxy. ``proxies`` lists the Toxiproxy proxies that faults may use, each with the broker that
-    clients reach through it. ``brokers`` lists the brokers whose own settings and fetch sessions faults may change.
+    clients reach through it. With ``proxy: insert`` a Toxiproxy is put before the brokers for the time of the run,
+    where they advertise free ports of this host. ``brokers`` lists the brokers whose own settings and fetch sessions
+    faults may change.
     ``create`` lists the topics that the run creates, and deletes at its end; all other topics of the plan must exist.
-    ``containers`` has the Docker containers of brokers that faults may kill, stop, pause, restart and limit.
+    ``containers`` has the Docker containers of brokers that faults may kill, stop, pause, restart, limit, and cut off
+    from the network. ``compose`` (a compose file, by a path relative to the working directory) and ``labels`` (of
+    Docker) select these containers instead; when a run begins, ``containers`` takes their place.
     """
 
     bootstrap: Hosts
@@ -125,9 +129,12 @@ class Attach(Part):
     racks: dict[RackName, str] = {}
     toxiproxy: HostPort | None = None
     proxies: dict[str, BrokerId] = {}
+    proxy: Literal["insert"] | None = None
     brokers: tuple[BrokerId, ...] = ()
     create: tuple[TopicName, ...] = ()
     containers: dict[Annotated[int, Field(ge=0)], ContainerName] = {}
+    compose: Annotated[str, Field(min_length=1)] | None = None
+    labels: dict[Annotated[str, Field(pattern=r"^[^\s=,]+$")], str] = {}
     security: Security = Security()
 
     @field_validator("security", mode="before")
@@ -141,8 +148,15 @@ class Attach(Part):
     def _consistent(self) -> Self:
         if bool(self.proxies) != bool(self.toxiproxy):
             raise ValueError("`toxiproxy` (its API) and `proxies` (the usable proxies) belong together: give both")
+        if self.proxy and self.toxiproxy:
+            raise ValueError("`proxy: insert` puts a Toxiproxy before the brokers: remove it, or your own `toxiproxy`")
         if len(set(self.proxies.values())) < len(self.proxies):
             raise ValueError("two of the `proxies` lead to one broker: keep only the proxy that the clients use")
+        given = [name for name in ("containers", "compose", "labels") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(
+                f"`{given[0]}` and `{given[1]}` both select the brokers' containers: remove one of the two"
+            )
         if len(set(self.containers.values())) < len(self.containers):
             raise ValueError(
                 "two brokers have the same container under `containers`: name the container of each broker"
@@ -150,6 +164,16 @@ class Attach(Part):
         if len(set(self.racks.values())) < len(self.racks):
             raise ValueError("two of the `racks` have the same value of `broker.rack`: remove one of the two")
         return self
+
+    @property
+    def has_proxies(self) -> bool:
+        """True if faults may use proxies before brokers, those of the plan or those that a run inserts."""
+        return bool(self.proxies or self.proxy)
+
+    @property
+    def has_containers(self) -> bool:
+        """True if faults may use containers of brokers, whether they are already known or not."""
+        return bool(self.containers or self.compose or self.labels)
 
 
 class Disks(Part):

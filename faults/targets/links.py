@@ -106,8 +106,13 @@ def _as_broker_links(selector: Selector, broker_racks: Mapping[int, str]) -> Ite
             yield ToBroker(channel, source, both=False, role=str(broker))
 
 
-async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[LinkStream, ...]:
-    """Return the streams that a link selector matches now, sorted; raise FaultError if the cluster has none."""
+async def resolve(
+    text: str, world: World, draws: Mapping[str, object], *, by_packets: bool = False
+) -> tuple[LinkStream, ...]:
+    """Return the streams that a link selector matches now, sorted; raise FaultError if the cluster has none.
+
+    Only links with a proxy match, except ``by_packets``: in containers of an attached cluster, all links have packets.
+    """
     selector = parse(text)
     if isinstance(selector, ToRack):
         flows = [(selector.source, selector.target)]
@@ -125,7 +130,7 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
             LinkStream(link, direction)
             for link in world.links()
             if link.channel == selector.channel and selector.source in ("*", link.source_rack)
-            if broker is None or link.broker == broker
+            if (broker is None or link.broker == broker) and (by_packets or world.takes_toxics(link))
             for direction in directions
         }
     if not streams:
@@ -156,8 +161,13 @@ async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]
         return {}
     racks, partitions = world.racks(), dict[str, list[int]]()
     for state in await world.partitions():
-        followers = {racks[replica] for replica in state.replicas if replica != state.leader and replica in racks}
-        if any(link.broker == state.leader and link.source_rack in followers for link in replication):
+        followers = [replica for replica in state.replicas if replica != state.leader and replica in racks]
+        homes = {racks[follower] for follower in followers}
+        if any(
+            link.broker == state.leader
+            and (link.source_rack in homes if link.source is None else link.source in followers)
+            for link in replication
+        ):
             partitions.setdefault(state.topic, []).append(state.partition)
     return partitions
 

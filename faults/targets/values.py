@@ -17,12 +17,17 @@ Resource = Literal["broker", "topic", "client"]
 
 @dataclass(frozen=True)
 class Link:
-    """Network path from ``source_rack`` to one listener of a broker, through one Toxiproxy proxy."""
+    """Network path from ``source_rack`` to one listener of a broker, through one Toxiproxy proxy.
+
+    Between the containers of an attached cluster's brokers no proxy stands: such a link is from one broker, ``source``,
+    to another, and ``proxy`` is only its name.
+    """
 
     proxy: str
     channel: Channel
     source_rack: str
     broker: BrokerId
+    source: BrokerId | None = None
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,9 @@ class Linked(Protocol):
     def links(self) -> Sequence[Link]:
         """Return all links that faults may use, which excludes the admin links of the harness."""
 
+    def takes_toxics(self, link: Link) -> bool:
+        """Return True if a proxy stands before the link's broker; else only the packets of the link can be changed."""
+
     async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
         """Add a toxic to a proxy; raise FaultError if the proxy has a toxic of that name."""
 
@@ -279,6 +282,9 @@ class PacketControl(Protocol):
 
     async def change_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], change: PacketChange) -> None:
         """Change packets of streams, each a proxy and a direction."""
+
+    async def isolate(self, fault: str, broker: BrokerId) -> None:
+        """Drop all packets of a broker's container; raise FaultError in a launched cluster."""
 
     async def remove_packet_rules(self, fault: str) -> None: ...
     async def has_packet_rules(self, fault: str) -> bool: ...

@@ -137,7 +137,7 @@ def heal(
     from aftershock.harness.cluster import engine
     from aftershock.harness.cluster.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
     from aftershock.harness.lifecycle import heal as healing
-    from aftershock.harness.run.job import Permissions, refuse_attachment
+    from aftershock.harness.run.job import Permissions, permitted_attachment
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.safety import ownership
     from aftershock.harness.world import client_processes
@@ -146,7 +146,7 @@ def heal(
     if home and is_attached(home):
         # the run directory may come from a stranger, and healing connects to the addresses that it names
         given = Permissions(tuple(allow_attach or ()), tuple(secret or ()), tuple(allow_container or ()))
-        refuse_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
+        permitted_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
         print(redact("\n".join(healing.heal(None, run_id, log, home=home).actions)) or "nothing to heal")
         return 0
     client = engine.connect()
@@ -242,12 +242,24 @@ def conformance(
 
 
 def attach(
-    bootstrap: Annotated[str, typer.Argument(metavar="HOST:PORT[,…]", help="Addresses of your cluster, plain text.")],
+    bootstrap: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[HOST:PORT[,…]]", help="Addresses of your cluster, plain text; optional with --compose."
+        ),
+    ] = None,
+    compose: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The compose file whose running containers are the brokers.")
+    ] = None,
+    insert_proxy: Annotated[
+        bool, typer.Option("--insert-proxy", help="Print how a Toxiproxy comes before the brokers of a compose file.")
+    ] = False,
 ) -> int:
     """Survey your cluster: its brokers and their containers, which faults are possible, and the lines for a plan."""
     from aftershock.harness.adhoc.survey import survey
 
-    print(*survey(bootstrap).lines(), sep="\n")
+    found = survey(bootstrap, compose)
+    print(*(found.proxy_lines() if insert_proxy else found.lines()), sep="\n")
     return 0
 
 

@@ -18,17 +18,19 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopic
 from kio.schema.errors import ErrorCode
 from pydantic import ValidationError
 
-from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, UnsupportedError, WorkloadError
+from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, Log, UnsupportedError, WorkloadError
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
-from aftershock.harness.cluster import engine
+from aftershock.harness.cluster import engine, inserted_proxy
 from aftershock.harness.cluster.assignments import all_worker_names, group_names
-from aftershock.harness.cluster.cluster import out_of_sync
-from aftershock.harness.cluster.node import ContainerUsage, KafkaNode, host_ports
+from aftershock.harness.cluster.broker_containers import refuse_strangers
+from aftershock.harness.cluster.cluster import out_of_sync, refuse_unlike
+from aftershock.harness.cluster.container_packets import ContainerPackets, remove_helpers
+from aftershock.harness.cluster.node import ContainerUsage, KafkaNode
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.cluster.topology import Node
-from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, metadata_request, raise_for, still_lacking
+from aftershock.harness.kafka.admin import TIMEOUT, Admin, metadata_request, raise_for, still_lacking
 from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.harness.kafka.settings import topic_ids
@@ -144,6 +146,19 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
     raise ClusterError(f"the attached cluster can't be reached: {'; '.join(failures)}")
 
 
+def secured_by(security: SecuritySettings) -> Security:
+    """Return the settings for connections, with the passwords and keys; raise ClusterError if one can't be read."""
+    try:
+        secured = security.resolved()
+        _ = secured.tls  # read the files now, so that the error below can name them
+    except WorkloadError as error:
+        raise ClusterError(str(error)) from error
+    except OSError as error:
+        files = ", ".join(str(path) for path in (security.ca, security.certificate, security.key) if path)
+        raise ClusterError(f"the attached cluster's certificates can't be used ({files}): {error}") from error
+    return secured
+
+
 class NamedProxies(Toxiproxy):
     """Client of the user's Toxiproxy at ``url``, limited to the proxies that the plan names under ``attach``.
 
@@ -180,6 +195,11 @@ class NamedProxies(Toxiproxy):
         return {link: proxies[name] for link, name in self.user_names.items() if name in proxies}
 
 
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
 class NamedNodes(dict[BrokerId, KafkaNode]):
     """Brokers with their containers; raises FaultError for a broker of which the plan names none."""
 
@@ -205,27 +225,29 @@ class AttachedCluster:
         attach = descriptor.attach
         self.descriptor, self._home, self.run_id = descriptor, home, descriptor.run_id
         self.security = SecuritySettings.model_validate(attach.security.model_dump())
-        user_names = {link_name(attach, broker): name for name, broker in attach.proxies.items()}
-        self.toxiproxy = None if attach.toxiproxy is None else NamedProxies(attach.toxiproxy, user_names)
+        self.toxiproxy: NamedProxies | None = None
+        self.proxies: Mapping[str, int] = attach.proxies
+        url = attach.toxiproxy
+        if attach.proxy and (inserted := inserted_proxy.find(self.run_id)):
+            url, self.proxies = inserted.url, inserted_proxy.brokers_behind(inserted)
+        if url:
+            user_names = {link_name(attach, broker): name for name, broker in self.proxies.items()}
+            self.toxiproxy = NamedProxies(url, user_names)
 
     @cached_property
     def secured(self) -> Security:
         """Settings for connections to the attached cluster, including passwords and keys."""
-        security = self.security
-        try:
-            secured = security.resolved()
-            _ = secured.tls  # read the files now, so that the error below can name them
-        except WorkloadError as error:
-            raise ClusterError(str(error)) from error
-        except OSError as error:
-            files = ", ".join(str(path) for path in (security.ca, security.certificate, security.key) if path)
-            raise ClusterError(f"the attached cluster's certificates can't be used ({files}): {error}") from error
-        return secured
+        return secured_by(self.security)
 
     @cached_property
     def admin(self) -> Admin:
         """Client for the administration of the attached cluster, over the plan's address ``attach.admin`` if given."""
         admin = self.descriptor.attach.admin
+        if self.descriptor.attach.proxy and self.toxiproxy and admin is None:
+            ways = self.toxiproxy.upstreams()  # past the proxies, which faults change
+            names = {link_name(self.descriptor.attach, broker.id): broker.id for broker in self._description.brokers}
+            addresses = {names[link]: Address(*_split(upstream)) for link, upstream in ways.items()}
+            return Admin(addresses, self.secured)
         description = self._description if admin is None else describe_cluster(admin, self.secured)
         return Admin({broker.id: broker.address for broker in description.brokers}, self.secured)
 
@@ -260,29 +282,29 @@ class AttachedCluster:
             nodes[BrokerId(broker)] = KafkaNode(node, container)
         return nodes
 
+    @cached_property
+    def packets(self) -> ContainerPackets:
+        """Packet rules in the containers of the plan; raise FaultError if the plan names none."""
+        if not self.nodes:
+            raise FaultError("the plan names no container of a broker under `attach`, so no packet can be changed")
+        return ContainerPackets(self.run_id, self.nodes)
+
     def _check_containers(self) -> None:
-        """Raise ClusterError if a container does not run, or publishes the port of another broker."""
-        ports = {broker: {*host_ports(node.container).values()} for broker, node in self.nodes.items()}
+        """Raise ClusterError if a container does not run, or runs another broker than the plan says."""
         for broker, node in self.nodes.items():
-            name = node.container.name
             if (state := node.state()) != "running":
+                name = node.container.name
                 raise ClusterError(
                     f"the container {name} of broker {broker} is {state}; start it, and run the plan again"
                 )
-            port = self.client_addresses[broker].port
-            if other := next(
-                (found for found, published in ports.items() if port in published and found != broker), None
-            ):
-                wrong = self.nodes[other].container.name
-                raise ClusterError(
-                    f"the container {wrong} publishes the port {port} of broker {broker}, not {name}: correct "
-                    "`attach.containers` in the plan"
-                )
+        if self.nodes:
+            containers = {broker: node.container for broker, node in self.nodes.items()}
+            refuse_strangers(engine.connect(), containers, self.client_addresses)
 
     def check(self) -> None:
         """Raise ClusterError if a broker, container or proxy of the plan is missing, or Kafka denies access."""
         attach = self.descriptor.attach
-        for broker in (*attach.proxies.values(), *attach.brokers, *attach.containers):
+        for broker in (*self.proxies.values(), *attach.brokers, *attach.containers):
             if broker not in self.client_addresses:
                 brokers = ", ".join(map(str, self.client_addresses))
                 raise ClusterError(f"the attached cluster has no broker {broker}; its brokers are {brokers}")
@@ -323,6 +345,8 @@ class AttachedCluster:
 
     def bootstrap(self, rack: str | None) -> str:
         attach = self.descriptor.attach
+        if rack and attach.proxy:
+            return ",".join(map(str, self.client_addresses.values()))  # those of the proxies
         return attach.bootstrap if rack else attach.admin or attach.bootstrap
 
     def kafka_rack(self, rack: str | None) -> str | None:
@@ -364,16 +388,7 @@ class AttachedCluster:
                 raise ClusterError(
                     f"the attached cluster has no topic {name}: create it, or name it under `attach.create`"
                 )
-            states = self.admin.partitions([name])
-            actual = self.admin.configs(TOPIC, name) if config else {}
-            compared: list[tuple[str, object, object]] = [("partitions", planned["partitions"], len(states))]
-            compared += [("replication", planned["replication"], len(state.replicas)) for state in states]
-            compared += [(key, value, actual.get(key)) for key, value in config.items()]
-            for setting, expected, value in compared:
-                if expected != value:
-                    raise ClusterError(
-                        f"the topic {name} has {setting} {value}, the plan has {expected}: change the topic or the plan"
-                    )
+            refuse_unlike(self.admin, planned)
 
         def missing_state() -> str:
             try:
@@ -399,8 +414,10 @@ class AttachedCluster:
         self.descriptor.write(self._home)
 
     def clear(self) -> Sequence[str]:
-        """Remove the run's group members and delete the topics that the run created; return their names."""
+        """Remove the run's group members and helpers, and delete the topics that it created; return their names."""
         if self.descriptor.attach.containers:
+            remove_helpers(engine.connect(), self.run_id)
+
             # a broker that a heal has just started takes some seconds until it answers
             def missing_state() -> str:
                 try:
@@ -425,9 +442,19 @@ class AttachedCluster:
                 if result.error_code not in {ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition}:
                     raise_for(result.error_code, f"delete topic {name}", result.error_message)
                     deleted.append(name)
+        if self.descriptor.attach.proxy:
+            inserted_proxy.remove(engine.connect(), self.run_id)
         self.descriptor = replace(self.descriptor, created={}, over=True)
         self.descriptor.write(self._home)
         return tuple(deleted)
+
+    def insert_proxy(self, log: Log) -> None:
+        """Put a Toxiproxy of ours before the brokers; raise ClusterError if they advertise no free ports here."""
+        attach = self.descriptor.attach
+        ways = inserted_proxy.routes(
+            attach.bootstrap, {int(broker): address for broker, address in self.client_addresses.items()}, self.secured
+        )
+        inserted_proxy.insert(self.run_id, ways, log)
 
     def exits(self) -> Sequence[str]:
         return [node.exit_of() for node in self.nodes.values() if node.state() == "exited"]
@@ -439,7 +466,7 @@ class AttachedCluster:
         )
         containers = {name: f"broker {broker}" for broker, name in attach.containers.items()}
         return {
-            "bootstrap": {"admin": self.bootstrap(None), attach.rack: attach.bootstrap},
+            "bootstrap": {"admin": self.bootstrap(None), attach.rack: self.bootstrap(attach.rack)},
             "toxiproxy": self.toxiproxy and self.toxiproxy.url,
             "brokers": [
                 {"id": broker, "rack": rack, "dialled": str(self.client_addresses[broker])}
@@ -448,7 +475,7 @@ class AttachedCluster:
             "attached": {
                 "cluster id": self._description.cluster_id,
                 "security": connection,
-                "proxies": {name: f"broker {broker}" for name, broker in attach.proxies.items()},
+                "proxies": {name: f"broker {broker}" for name, broker in self.proxies.items()},
                 "topics created": sorted(self.descriptor.created),
                 **({"containers": containers} if containers else {}),
             },

@@ -35,15 +35,17 @@ from aftershock.harness.cluster.topology import (
     client_proxy,
     node_of,
 )
-from aftershock.harness.kafka.admin import Admin, still_lacking
+from aftershock.harness.kafka.admin import TOPIC, Admin, still_lacking
 from aftershock.harness.kafka.leader_history import Checkpoints
+from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.safety.ownership import NODE, RUN
 from aftershock.results.evidence.files import write_whole
 from aftershock.workloads.kafka.wire.connection import Address
-from aftershock.workloads.load.logread import EndOffsets, Topic
+from aftershock.workloads.load.logread import EndOffsets, Topic, end_offsets
 from aftershock.workloads.load.security import PLAINTEXT_SETTINGS
 
 _TOPICS_IN_SYNC_S = 30.0
+_ENDS_S = 30.0
 DESCRIPTOR_FILE = "cluster.json"
 """File in a cluster's folder that the launch writes last: without this file, the launch is incomplete."""
 
@@ -84,13 +86,19 @@ class Cluster:
         return rack  # launched brokers have the plan's names of racks
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        new_topics = {}
+        existing = topic_ids(self.admin)  # on a kept cluster, which another run or its user may have filled
+        provided, old = {}, []
         for topic in topics:
             name, partitions = topic["name"], topic["partitions"]
+            if name in existing:
+                refuse_unlike(self.admin, topic)
+                old.append(Topic(name, existing[name], partitions))
+                provided[name] = old[-1]
+                continue
             topic_id = self.admin.create_topic(name, partitions, topic["replication"], topic["config"])
-            new_topics[name] = Topic(name, topic_id, partitions)
-        self.await_in_sync(_TOPICS_IN_SYNC_S, list(new_topics))
-        return new_topics, {}
+            provided[name] = Topic(name, topic_id, partitions)
+        self.await_in_sync(_TOPICS_IN_SYNC_S, list(provided))
+        return provided, end_offsets(self.bootstrap(None), old, _ENDS_S) if old else {}
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
         """Return the bytes that Toxiproxy received, by proxy, node and stream, without connections that are open."""
@@ -279,6 +287,21 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
             texts.setdefault(container.labels[NODE], []).append(output(container, since))
     for node, parts in texts.items():
         write_whole(folder / f"k{node}.log", "".join(parts))
+
+
+def refuse_unlike(admin: Admin, planned: Mapping[str, Any]) -> None:
+    """Raise ClusterError if an existing topic differs from a topic of the plan."""
+    name, config = planned["name"], planned["config"]
+    states = admin.partitions([name])
+    actual = admin.configs(TOPIC, name) if config else {}
+    compared: list[tuple[str, object, object]] = [("partitions", planned["partitions"], len(states))]
+    compared += [("replication", planned["replication"], len(state.replicas)) for state in states]
+    compared += [(key, value, actual.get(key)) for key, value in config.items()]
+    for setting, expected, value in compared:
+        if expected != value:
+            raise ClusterError(
+                f"the topic {name} has {setting} {value}, the plan has {expected}: change the topic or the plan"
+            )
 
 
 def not_ready(cluster: Cluster) -> str:

@@ -38,14 +38,25 @@ echo removed
 
 
 class Leg(NamedTuple):
-    """One direction of a link at Toxiproxy's end: packets to its port (``inward``) or from it.
+    """Packets that enter a network namespace (``inward``) or leave it, through a port of it if ``port`` is given.
 
-    ``address`` is Toxiproxy's in the rack of the link's source, None for a link of clients.
+    ``address`` is that of the namespace, in a launched cluster Toxiproxy's in the rack of the link's source, and
+    ``peer`` that of the other end; None stands for every address. Without port and peer, a leg has all packets except
+    those that stay in the namespace.
     """
 
     address: str | None
-    port: int
+    port: int | None
     inward: bool
+    peer: str | None = None
+
+    def match(self) -> str:
+        """Return the leg as a chain of iptables and the options that match its packets."""
+        own, far, device = ("d", "s", "i") if self.inward else ("s", "d", "o")
+        options = [f"-{own} {self.address}"] if self.address else []
+        options += [f"-{far} {self.peer}"] if self.peer else []
+        options += ["-p tcp", f"--{own}port {self.port}"] if self.port else []
+        return " ".join(["INPUT" if self.inward else "OUTPUT", *(options or [f"! -{device} lo"])])
 
 
 def helper_name(prefix: str) -> str:
@@ -53,16 +64,25 @@ def helper_name(prefix: str) -> str:
 
 
 def start_helper(
-    client: docker.DockerClient, prefix: str, toxiproxy: Container, labels: Mapping[str, str], tools: str
+    client: docker.DockerClient,
+    prefix: str,
+    joined: Container,
+    labels: Mapping[str, str],
+    tools: str,
+    *,
+    offload: bool = False,
 ) -> None:
-    """Start the helper in Toxiproxy's network namespace; raise EngineError if the engine refuses.
+    """Start the helper in a container's network namespace, Toxiproxy's; raise EngineError if the engine refuses.
 
-    Segmentation offload is switched off, because a rule would otherwise change many segments as one packet.
+    Segmentation offload is switched off, because a rule would otherwise change many segments as one packet. In a
+    container of the user's, ``offload`` leaves it on, as nothing but the rules may change there.
     """
-    script = (
-        "for device in /sys/class/net/eth*; do "
-        "ethtool -K ${device##*/} tso off gso off gro off >/dev/null 2>&1; done; exec sleep infinity"
-    )
+    script = "exec sleep infinity"
+    if not offload:
+        script = (
+            "for device in /sys/class/net/eth*; do "
+            f"ethtool -K ${{device##*/}} tso off gso off gro off >/dev/null 2>&1; done; {script}"
+        )
     with docker_errors(EngineError, "start a container that changes packets"):
         client.containers.run(
             tools,
@@ -70,7 +90,7 @@ def start_helper(
             entrypoint="sh",
             name=helper_name(prefix),
             labels=dict(labels),
-            network_mode=f"container:{toxiproxy.id}",
+            network_mode=f"container:{joined.id}",
             user="0",
             cap_add=["NET_ADMIN", "NET_RAW"],
             detach=True,
@@ -88,7 +108,8 @@ class Packets:
         chain, queue = _chain(fault), _queue(fault)
         lines = [f"{_TABLES} -N {chain}"]
         if change.action == "drop":
-            lines.append(f"{_TABLES} -A {chain} -m statistic --mode random --probability {change.share:.6f} -j DROP")
+            some = "" if change.share == 1 else f"-m statistic --mode random --probability {change.share:.6f} "
+            lines.append(f"{_TABLES} -A {chain} {some}-j DROP")
         else:
             options = {"action": change.action, "share": change.share}
             options |= {"delay_us": change.delay_ms * 1000, "jitter_us": change.jitter_ms * 1000}
@@ -100,9 +121,7 @@ class Packets:
                 f"{_TABLES} -A {chain} -m mark ! --mark {_MARK} -j NFQUEUE --queue-num {queue} --queue-bypass",
             ]
         for leg in legs:
-            place, side = ("INPUT", "d") if leg.inward else ("OUTPUT", "s")
-            address = f"-{side} {leg.address} " if leg.address else ""
-            lines.append(f"{_TABLES} -A {place} {address}-p tcp --{side}port {leg.port} -j {chain}")
+            lines.append(f"{_TABLES} -A {leg.match()} -j {chain}")
         self._run("set -e\n" + "\n".join([*lines, "echo added"]))
 
     def remove(self, fault: str) -> None:

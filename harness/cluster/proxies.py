@@ -44,6 +44,13 @@ class Toxiproxy:
     def version(self) -> str:
         return str(self._request("get", "/version").json()["version"])
 
+    def create(self, proxies: Mapping[str, tuple[str, str]]) -> None:
+        """Create proxies in one request; each has the address where it listens, and its upstream."""
+        definitions = [{"name": name, "listen": way[0], "upstream": way[1]} for name, way in proxies.items()]
+        created = self._request("post", "/populate", json=definitions).json()["proxies"]
+        if missing := proxies.keys() - {proxy["name"] for proxy in created}:
+            raise ClusterError(f"Toxiproxy at {self.url} did not create the proxies {sorted(missing)}")
+
     def toxics(self) -> dict[str, tuple[Toxic, ...]]:
         return {
             name: tuple(Toxic(t["name"], t["type"], t["stream"], dict(t["attributes"])) for t in proxy["toxics"])
@@ -110,16 +117,11 @@ class LaunchedToxiproxy(Toxiproxy):
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
         """Create all proxies in one request; ``address_in`` has Toxiproxy's address on each rack's network."""
         wildcard = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
-        definitions = []
+        definitions = {}
         for proxy in proxies:
             address = address_in[proxy.listen_rack] if proxy.listen_rack else wildcard
-            definitions.append(
-                {"name": proxy.name, "upstream": proxy.upstream, "listen": f"{address}:{proxy.listen_port}"}
-            )
-        created = self._request("post", "/populate", json=definitions).json()["proxies"]
-        missing = {proxy["name"] for proxy in definitions} - {proxy["name"] for proxy in created}
-        if missing:
-            raise ClusterError(f"Toxiproxy at {self.url} did not create the proxies {sorted(missing)}")
+            definitions[proxy.name] = (f"{address}:{proxy.listen_port}", proxy.upstream)
+        self.create(definitions)
 
     def reset(self) -> None:
         """Enable all proxies and remove all toxics."""

@@ -7,12 +7,14 @@ and Kafka's own default (KIP-226). A client's quotas (KIP-546) are treated as se
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 from kio.schema.alter_client_quotas.v1 import request as alter_quotas
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 from kio.schema.create_partitions.v3 import request as grow
 from kio.schema.describe_client_quotas.v1 import request as describe_quotas
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.errors import ErrorCode
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 from kio.static.primitive import i8, i16, i32Timedelta
 
@@ -32,6 +34,7 @@ from aftershock.harness.kafka.admin import (
     quorum_request,
     raise_for,
 )
+from aftershock.harness.kafka.versions import lowered
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 _KINDS = {"broker": BROKER, "topic": TOPIC}
@@ -51,6 +54,20 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
         key: Setting(entry.value, entry.value if entry.config_source == _DYNAMIC_SOURCE[of] else None, entry.read_only)
         for key, entry in admin.config_entries(_KINDS[of], name).items()
     }
+
+
+def own_ids(connection: Connection, brokers: Sequence[int]) -> list[BrokerId]:
+    """Return the ids in ``brokers`` for which a connection's broker returns settings, which is only its own.
+
+    A broker answers "Unexpected broker id" to a request for another broker's settings (Kafka's `ConfigHelper`).
+    """
+    resources = tuple(
+        DescribeConfigsResource(resource_type=i8(BROKER), resource_name=str(id_), configuration_keys=("node.id",))
+        for id_ in brokers
+    )
+    request = DescribeConfigsRequest(resources=resources)
+    results = cast("Any", connection.ask(lowered(request, connection.versions))).results
+    return [BrokerId(int(item.resource_name)) for item in results if item.error_code == ErrorCode.none]
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:

@@ -1,9 +1,9 @@
 """Plan that is ready to run: compiled, and permitted by the user to start programs, to connect, and to read secrets.
 
 A plan may come from a stranger. It starts a program only with ``--allow-exec``, connects to an address only with
-``--allow-attach HOST:PORT``, stops or limits a container of the user's only with ``--allow-container NAME``, and reads
-an environment variable or the file of a private key only with ``--secret
-NAME``. The last three can also be given in a project file::
+``--allow-attach HOST:PORT``, stops, limits or cuts off a container of the user's only with ``--allow-container NAME``,
+and reads an environment variable or the file of a private key only with ``--secret NAME``. The last three can also be
+given in a project file::
 
     # aftershock.toml
     allow_attach = ["kafka-1.example:9093", "toxiproxy.example:8474"]
@@ -18,17 +18,21 @@ permission. Loopback addresses need one, because local services trust local conn
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, Log, PlanError
-from aftershock.faults.plan.check import CheckedPlan, check_version, load_plan
+from aftershock.faults.plan.check import CheckedPlan, attachment_problems, check_version, load_plan
 from aftershock.faults.sections.cluster import Attach, BlockDevice
-from aftershock.faults.sections.document import Location, did_you_mean
+from aftershock.faults.sections.document import Location, did_you_mean, format_problems
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.cluster import engine
+from aftershock.harness.cluster.attached import describe_cluster, secured_by
+from aftershock.harness.cluster.broker_containers import find
 from aftershock.harness.cluster.topology import SWITCHES, ClusterSpec
+from aftershock.workloads.load.security import SecuritySettings
 
 FILE = "aftershock.toml"
 SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name
@@ -117,7 +121,10 @@ def prepare(
     if not allow_exec:
         refuse_programs(checked)
     if attach := checked.plan.cluster.attach:
-        refuse_attachment(attach, checked.source_map.position, permissions)
+        located = permitted_attachment(attach, checked.source_map.position, permissions)
+        if located != attach:
+            checked = _with_containers(checked, located)
+            log(f"containers of brokers: {', '.join(f'{b}: {name}' for b, name in located.containers.items())}")
     for warning in checked.warnings:
         log(f"warning: {warning}")
     timeline = compile_checked(checked, seed)
@@ -186,27 +193,25 @@ def refused_image(where: str, image: str) -> str:
     )
 
 
-def refuse_attachment(attach: Attach, position: Callable[[Location], str], given: Permissions) -> None:
-    """Raise PlanError unless the user permits every address, container and secret of an attached cluster.
+def permitted_attachment(attach: Attach, position: Callable[[Location], str], given: Permissions) -> Attach:
+    """Return ``attach`` with the containers that its compose file or labels select, if the user permits all of it.
 
     ``position`` returns where a value of the plan is written. ``given``: permissions of the command line, to which
-    those of the project file are added.
+    those of the project file are added. Raises PlanError, with the options that are missing, unless the user permits
+    every address, container and secret; ClusterError if the containers can't be found; EngineError without an engine.
     """
     project = read_project_file(Path.cwd())
     addresses = permitted_addresses(given, project)
     names = {*given.secrets, *project.permissions.secrets}
-    problems = []
+    problems, options = [], list[str]()
     for key in ("bootstrap", "admin", "toxiproxy"):
         for address in (getattr(attach, key) or "").split(","):
             if address and normalise(address) not in addresses:
                 where = position(("cluster", "attach", key))
-                option = f"--allow-attach {normalise(address)}"
-                problems.append(f"{where}: the plan would connect to {address}; add {option} if you trust the plan")
-    for broker, container in attach.containers.items():
-        if container not in {*given.containers, *project.permissions.containers}:
-            where = position(("cluster", "attach", "containers", broker))
-            does = f"the plan would stop and limit the container {container}"
-            problems.append(f"{where}: {does}; add --allow-container {container} if you trust the plan")
+                options.append(f"--allow-attach {normalise(address)}")
+                problems.append(
+                    f"{where}: the plan would connect to {address}; add {options[-1]} if you trust the plan"
+                )
     secrets = {
         "password": "read the environment variable {} and send it to the cluster",
         "key_password": "read the environment variable {}",
@@ -218,10 +223,51 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
         named_for_us = value != name and name.startswith(SECRET_PREFIX)
         if name and name not in names and not named_for_us:
             where = position(("cluster", "attach", "security", key))
-            problems.append(f"{where}: the plan would {does.format(name)}; add --secret {name} if you trust the plan")
+            options.append(f"--secret {name}")
+            problems.append(f"{where}: the plan would {does.format(name)}; add {options[-1]} if you trust the plan")
+    # without all permissions, no broker is asked, and containers are only known by their own settings
+    located = _located(attach, ask=not problems)
+    selector = next((key for key in ("compose", "labels") if getattr(attach, key)), "")
+    for broker, container in located.containers.items():
+        if container not in {*given.containers, *project.permissions.containers}:
+            where = position(
+                ("cluster", "attach", selector) if selector else ("cluster", "attach", "containers", broker)
+            )
+            does = f"the plan would stop, limit and cut off the container {container}"
+            options.append(f"--allow-container {container}")
+            problems.append(f"{where}: {does}; add {options[-1]} if you trust the plan")
     if problems:
         also = f"the project file {project.path} doesn't allow this" if project.path else f"or list it in {FILE}"
+        if len(options) > 1:
+            problems.append(f"all of them: {' '.join(dict.fromkeys(options))}")
         raise PlanError([*problems, f"{also} (docs/SECURITY.md)"])
+    return located
+
+
+def _located(attach: Attach, *, ask: bool) -> Attach:
+    """Return ``attach`` with the brokers' containers in the place of the compose file or labels that select them.
+
+    Unless ``ask``, the brokers are not asked for their addresses; then containers that are only known by their
+    published ports are left out.
+    """
+    if not (attach.compose or attach.labels):
+        return attach
+    addresses = {}
+    if ask:
+        secured = secured_by(SecuritySettings.model_validate(attach.security.model_dump()))
+        brokers = describe_cluster(attach.admin or attach.bootstrap, secured).brokers
+        addresses = {int(broker.id): broker.address for broker in brokers}
+    found = find(engine.connect(), attach, addresses)
+    return attach.model_copy(update={"containers": found, "compose": None, "labels": {}})
+
+
+def _with_containers(checked: CheckedPlan, attach: Attach) -> CheckedPlan:
+    """Return a plan with the containers of its brokers; raise PlanError if a fault names a broker without one."""
+    cluster = checked.plan.cluster.model_copy(update={"attach": attach})
+    draft = replace(checked.draft, attach=attach)
+    if problems := list(attachment_problems(draft)):
+        raise PlanError(format_problems(problems, checked.source_map))
+    return replace(checked, plan=checked.plan.model_copy(update={"cluster": cluster}), draft=draft)
 
 
 def permitted_addresses(given: Permissions, project: ProjectFile) -> set[str]:

@@ -117,6 +117,9 @@ class _Imagined:
         ]
         return [*of_clients, *all_links(self.homes, self.brokers)]
 
+    def takes_toxics(self, link: Link) -> bool:  # noqa: ARG002 -- in a launched cluster, every link has a proxy
+        return True
+
     async def partitions(self, topics: Sequence[str] | None = None) -> list[PartitionState]:
         return [
             PartitionState(topic, number, cast("Any", self.leader[topic, number]), 0, cast("Any", tuple(order)), ())

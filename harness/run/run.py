@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from aftershock.errors import Log
+from aftershock.faults.plan.check import IN_NETWORKS
 from aftershock.faults.sections.cluster import Attach
-from aftershock.harness.cluster import engine
+from aftershock.harness.cluster import engine, inserted_proxy
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, collect_logs
 from aftershock.harness.lifecycle import watchdog
@@ -40,12 +41,19 @@ if TYPE_CHECKING:
 
 
 def perform(
-    job: Job, out: Path, progress: Progress, *, keep: bool = False, spark: str | None = None, strict: bool = False
+    job: Job,
+    out: Path,
+    progress: Progress,
+    *,
+    keep: bool = False,
+    spark: str | None = None,
+    strict: bool = False,
+    drive: Callable[[RunDir], None] | None = None,
 ) -> tuple[Path, Verdict]:
     """Run a compiled plan and judge it; return the run directory, below ``out``, and the verdict.
 
     A run whose plan has SLOs on latency waits until no other run uses the host. With ``keep`` the launched cluster runs
-    on. ``spark`` is a Spark master.
+    on. ``spark`` is a Spark master. ``drive`` runs the plan on a cluster that stands already.
 
     Raises PlanError, before anything starts, if this host can't drive the plan (`preflight`), EngineError if Docker
     does not answer or an image is not available, ClusterError if the cluster did not start, FaultError if a fault could
@@ -68,8 +76,11 @@ def perform(
     with host_lease(kind, f"aftershock run {job.timeline.name}", log), ExitStack() as resources:
         home = RunDir.create(out, job.timeline.name, job.timeline.seed)
         with record_outcome(home, progress):
-            if attach:
-                _drive_attached(job, attach, home, progress)
+            if attach or drive:
+                if attach:
+                    _drive_attached(job, attach, home, progress)
+                elif drive:
+                    drive(home)
                 judge = resources.enter_context(_prepared_judge(home.path, spark, log, strict=strict))
             else:
                 try:
@@ -106,19 +117,26 @@ def _prepared_judge(home: Path, spark: str | None, log: Log, *, strict: bool) ->
 
 def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
     """Run a plan on an existing cluster; afterwards undo all changes, except records and committed offsets."""
-    descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
+    descriptor, log = AttachmentDescriptor.of(home.run_id, attach, job.timeline), progress.log
     descriptor.write(home.path)
     watchdog.watch(ownership.owner(), home.run_id, home.path)
     changed = "topics, settings and containers" if attach.containers else "topics and settings"
-    progress.log(f"attaching to {attach.bootstrap}: only {changed} named in the plan are changed")
-    with closing(AttachedCluster(descriptor, home.path)) as cluster:
+    log(f"attaching to {attach.bootstrap}: only {changed} named in the plan are changed")
+    with ExitStack() as resources:
+        if attach.proxy:
+            with closing(AttachedCluster(descriptor, home.path)) as bare:
+                resources.callback(inserted_proxy.remove, engine.connect(), home.run_id)
+                bare.insert_proxy(log)
+        cluster = resources.enter_context(closing(AttachedCluster(descriptor, home.path)))
         cluster.check()
+        if attach.containers and any(step.fault().kind in IN_NETWORKS for step in job.timeline.steps):
+            cluster.packets.check(log)
         refuse_missing_apis(job.timeline, attach, cluster.api_versions())
         versions = {**home.facts["versions"], **cluster.versions()}
         try:
             drive_on(job, cluster, home, {"versions": versions}, progress)
         finally:
-            with defer_interrupts(progress.log):
+            with defer_interrupts(log):
                 cluster.clear()
 
 

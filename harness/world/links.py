@@ -17,11 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
-from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
-from kio.schema.errors import ErrorCode
-from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import ClientError, FaultError
@@ -42,8 +39,8 @@ from aftershock.harness.cluster import packets
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.cluster.topology import Proxy
-from aftershock.harness.kafka.admin import BROKER, VERSIONS_REQUEST, metadata_request
-from aftershock.harness.kafka.versions import lowered
+from aftershock.harness.kafka.admin import VERSIONS_REQUEST, metadata_request
+from aftershock.harness.kafka.settings import own_ids
 from aftershock.harness.world.threads import delegate, in_thread
 from aftershock.workloads.kafka.wire.codec import PREFIX, decode_response, encode_frame, response_type
 from aftershock.workloads.kafka.wire.connection import Address, Connection
@@ -162,6 +159,9 @@ class LinksWorld:
             if proxy.channel != "admin" and proxy.source_rack is not None
         )
 
+    def takes_toxics(self, link: Link) -> bool:  # noqa: ARG002 -- in a launched cluster, every link has a proxy
+        return True
+
     add_toxic = delegate(_TOXIPROXY, Toxiproxy.add_toxic)
     update_toxic = delegate(_TOXIPROXY, Toxiproxy.update_toxic)
     remove_toxic = delegate(_TOXIPROXY, Toxiproxy.remove_toxic)
@@ -194,23 +194,9 @@ class LinksWorld:
             raise FaultError(f"no connection through the link {link.proxy} ({address}): {error}") from error
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the id of the broker at the end of a link, the only id for which that broker returns settings.
-
-        A broker answers "Unexpected broker id" to a request for another broker's settings (Kafka's `ConfigHelper`).
-        """
+        """Return the id of the broker at the end of a link."""
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
-        resources = tuple(
-            DescribeConfigsResource(resource_type=i8(BROKER), resource_name=str(id_), configuration_keys=("node.id",))
-            for id_ in brokers
-        )
-
-        request = DescribeConfigsRequest(resources=resources)
-
-        def own_ids(connection: Connection) -> list[BrokerId]:
-            results = cast("Any", connection.ask(lowered(request, connection.versions))).results
-            return [BrokerId(int(item.resource_name)) for item in results if item.error_code == ErrorCode.none]
-
-        ids = await self._probe(link, own_ids)
+        ids = await self._probe(link, lambda connection: own_ids(connection, brokers))
         if len(ids) != 1:
             raise FaultError(
                 f"the broker behind the link {link.proxy} can't be identified: it returns settings for the node ids "
@@ -225,6 +211,11 @@ class LinksWorld:
     def change_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], change: PacketChange) -> None:
         legs = [self._cluster.leg(self._proxies[name], inward=stream == "upstream") for name, stream in streams]
         self._cluster.packets.change(fault, legs, change)
+
+    async def isolate(self, fault: str, broker: BrokerId) -> None:
+        raise FaultError(
+            f"the fault {fault} can't isolate broker {broker}: only containers of attached clusters can be"
+        )
 
     @in_thread
     def remove_packet_rules(self, fault: str) -> None:

@@ -6,15 +6,28 @@ rejected again at injection, because a role such as the controller is resolved t
 """
 
 import asyncio
+import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from typing import Any, cast
 
 from aftershock.errors import FaultError
-from aftershock.faults.targets.values import BrokerId, BrokerState, Resource, TopicPartition
+from aftershock.faults.targets.values import (
+    BrokerId,
+    BrokerState,
+    Link,
+    PacketChange,
+    Resource,
+    Stream,
+    TopicPartition,
+    Toxic,
+)
 from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachedCluster, link_name
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.packets import Leg
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import Quorum
@@ -22,6 +35,7 @@ from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld, RulesWorld
 from aftershock.harness.world.nodes import ClocksWorld, GcWorld, MachineWorld, NodesWorld, UpgradesWorld
+from aftershock.harness.world.threads import in_thread
 from aftershock.workloads.kafka.wire.connection import Address
 
 
@@ -42,12 +56,13 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         self._cluster = cast("Any", cluster)  # it has what the base classes use of a cluster
         self._clients = clients
         self._security = cluster.secured
-        attach = cluster.descriptor.attach
+        self._attach = attach = cluster.descriptor.attach
         self._proxies = {
             (name := link_name(attach, broker)): Proxy(name, "client", attach.rack, broker, None, 0, "")
-            for broker in attach.proxies.values()
+            for broker in sorted({*cluster.proxies.values(), *attach.containers})
         }
-        self._probing = ThreadPoolExecutor(max_workers=2 * len(self._proxies) or 1, thread_name_prefix="probe")
+        probes_max = 2 * len(self._proxies) + len(attach.containers) ** 2
+        self._probing = ThreadPoolExecutor(max_workers=probes_max or 1, thread_name_prefix="probe")
 
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, None]]:
         if verb.startswith("_") or not hasattr(World, verb):
@@ -81,6 +96,75 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         named = [broker for broker in known if broker in self._attached.nodes]
         answers = await asyncio.gather(*(asyncio.to_thread(self._attached.answers, broker) for broker in named))
         return known - {broker for broker, answered in zip(named, answers, strict=True) if not answered}
+
+    def links(self) -> Sequence[Link]:
+        """Return the links of clients, and those from one container of the plan to another."""
+        racks = self.racks()
+        between = [
+            Link(f"replication_k{source}-k{target}", "replication", racks[source], target, source)
+            for source, target in permutations(map(BrokerId, sorted(self._attach.containers)), 2)
+        ]
+        return (*super().links(), *between)
+
+    def takes_toxics(self, link: Link) -> bool:
+        return link.channel == "client" and link.broker in self._attached.proxies.values()
+
+    async def remove_toxic(self, proxy: str, name: str) -> None:
+        if self._attached.toxiproxy:  # else the inserted Toxiproxy is gone, and with it its toxics
+            await super().remove_toxic(proxy, name)
+
+    async def enable(self, proxy: str) -> None:
+        if self._attached.toxiproxy:
+            await super().enable(proxy)
+
+    async def redirect(self, proxy: str, upstream: str) -> None:
+        if self._attached.toxiproxy:
+            await super().redirect(proxy, upstream)
+
+    async def toxics(self) -> dict[str, tuple[Toxic, ...]]:
+        return await super().toxics() if self._attached.toxiproxy else {}
+
+    async def upstreams(self) -> dict[str, str]:
+        return await super().upstreams() if self._attached.toxiproxy else {}
+
+    async def disabled(self) -> frozenset[str]:
+        return await super().disabled() if self._attached.toxiproxy else frozenset()
+
+    async def probe_ms(self, link: Link) -> float:
+        """Probe a link; between containers, packets of the source's must be answered by the target's kernel."""
+        if link.source is None:
+            return await super().probe_ms(link)
+        began_s, reach = time.perf_counter(), self._attached.packets.reaches
+        if not await asyncio.get_running_loop().run_in_executor(self._probing, reach, link.source, link.broker):
+            raise FaultError(f"the container of broker {link.broker} does not answer packets of broker {link.source}")
+        return (time.perf_counter() - began_s) * 1000
+
+    def has_packet_control(self) -> bool:
+        return bool(self._attach.containers)
+
+    @in_thread
+    def change_packets(self, fault: str, streams: Sequence[tuple[str, Stream]], change: PacketChange) -> None:
+        links, legs = {link.proxy: link for link in self.links()}, defaultdict[BrokerId, list[Leg]](list)
+        for name, stream in streams:
+            link, inward = links[name], stream == "upstream"
+            legs[link.broker] += self._legs(link, inward=inward)
+        self._attached.packets.change(fault, legs, change)
+
+    def _legs(self, link: Link, *, inward: bool) -> list[Leg]:
+        packets = self._attached.packets
+        if link.source is not None:
+            return [Leg(None, None, inward, peer) for peer in packets.addresses(link.source)]
+        if link.broker not in self._attach.containers:
+            raise FaultError(f"the plan names no container of broker {link.broker} under `attach.containers`")
+        toxiproxy = self._attached.toxiproxy
+        upstream = toxiproxy.upstreams().get(link.proxy) if toxiproxy and self.takes_toxics(link) else None
+        port = packets.client_port(link.broker, self._attached.client_addresses[link.broker], upstream)
+        return [Leg(None, port, inward)]
+
+    @in_thread
+    def isolate(self, fault: str, broker: BrokerId) -> None:
+        everything = [Leg(None, None, inward=True), Leg(None, None, inward=False)]
+        self._attached.packets.change(fault, {broker: everything}, PacketChange("drop", 1.0))
 
     def _address_of(self, proxy: Proxy) -> Address:
         return self._attached.client_addresses[BrokerId(proxy.node)]

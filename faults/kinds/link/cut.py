@@ -13,6 +13,11 @@ goes upstream over the link of s's rack into t, and downstream over the link of 
 (all its brokers, for replication) send over the same link, so a cut separates either all nodes of a rack from another
 node, or none. Nodes of one rack have no link between them and can't be separated.
 
+In an attached cluster whose brokers run in containers of this host, a link has no proxy before it, and a cut is a rule
+of the kernel in the network namespaces of the containers, which drops packets. There every two brokers have links of
+their own, so any brokers can be separated, and ``broker`` cuts one broker off from everything, its clients and other
+programs included. Connections stay open, and go on after the heal.
+
 A ring is Jepsen's "majorities ring", in which every rack receives data only from a majority of the racks, namely itself
 and the racks nearest to it on the ring, and no two racks receive data from the same majority. In a ring of three racks
 each pair of racks is cut in one direction; as Kafka sends requests and responses over one connection, no two of the
@@ -22,6 +27,7 @@ three racks can work together.
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -38,14 +44,24 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     OnLink,
     PlanContext,
+    Report,
 )
-from aftershock.faults.kinds.link.base import ToxicInjection, link_roles, link_targets, role_at_end, toxic_on
+from aftershock.faults.kinds.link.base import (
+    LinkInjection,
+    ToxicInjection,
+    link_roles,
+    link_targets,
+    role_at_end,
+    toxic_on,
+)
 from aftershock.faults.kinds.probing import SILENCE_US, answering_links, silence_witness
-from aftershock.faults.runtime.record import Witness
+from aftershock.faults.runtime.record import Undo, Witness
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.sections.document import Problem, did_you_mean
 from aftershock.faults.targets.links import LinkStream, LinkText, Ways, links_of_rack, resolve
-from aftershock.faults.targets.roles import brokers_of
-from aftershock.faults.targets.values import BrokerId, Channel, Link, Stream
+from aftershock.faults.targets.roles import RoleText, brokers_of
+from aftershock.faults.targets.roles import resolve as resolve_role
+from aftershock.faults.targets.values import BrokerId, Channel, Link, PacketChange, Stream
 from aftershock.faults.targets.world import World
 
 Grudge = frozenset[tuple[int, int]]
@@ -89,7 +105,14 @@ def minority(order: Sequence[str], homes: Homes) -> list[list[int]]:
 def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[LinkStream, ...]:
     """Return the streams to cut for a grudge, sorted by proxy and stream; raise FaultError if there is no such cut."""
     senders = {"replication": frozenset(brokers), "controller": frozenset(homes)}
-    if impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t]):
+    links = tuple(links)
+    pairs = {(link.source, link.broker) for link in links if link.source is not None}
+    if pairs and (unnamed := sorted((s, t) for s, t in grudge if (s, t) not in pairs)):
+        raise FaultError(
+            f"the containers of nodes {unnamed[0][0]} and {unnamed[0][1]} are not both named under `attach`, so they "
+            "can't be separated: name them, or cut one of them off with `broker`"
+        )
+    if not pairs and (impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t])):
         first, second = impossible[0]
         raise FaultError(
             f"nodes {first} and {second} share rack {homes[first]}, and nodes of one rack have no link between them: "
@@ -98,6 +121,10 @@ def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Ite
     chosen: list[LinkStream] = []
     for link in links:
         if link.channel == "client":
+            continue
+        if link.source is not None:
+            if (link.source, link.broker) in grudge:  # the other way is the upstream of the link back
+                chosen.append(LinkStream(link, "upstream"))
             continue
         sources = [node for node in sorted(senders[link.channel]) if homes[node] == link.source_rack]
         ways: dict[Stream, dict[int, bool]] = {
@@ -167,14 +194,51 @@ class CutInjection(ToxicInjection):
         return await silence_witness(self.reachable, self.context)
 
 
+@dataclass(eq=False)
+class PacketCutInjection(LinkInjection):
+    """Injection that drops all packets of ``streams``, or all packets of the container of ``isolated``."""
+
+    streams: Sequence[LinkStream]
+    isolated: BrokerId | None
+    measuring_us = SILENCE_US
+
+    async def inject(self) -> None:
+        world, fault = self.context.world, self.context.fault
+        if self.isolated is not None:
+            await run_to_completion(world.isolate(fault, self.isolated))
+        else:
+            names = [(stream.link.proxy, stream.stream) for stream in self.streams]
+            await run_to_completion(world.change_packets(fault, names, PacketChange("drop", 1.0)))
+
+    async def measure(self) -> Witness:
+        return await silence_witness(self.reachable, self.context)
+
+    async def read_back(self) -> Witness:
+        present = await self.context.world.has_packet_rules(self.context.fault)
+        return Witness("rules of the fault in the kernel", 1, float(present), "reads", 1, ok=present)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report also, at the end, how many packets were dropped: none is lost where the brokers use another way."""
+        await super().hold(until_us, report)
+        counts = await self.context.world.packet_counts(self.context.fault)
+        what = "packets that the rules of the fault dropped"
+        report(Witness(what, 1, counts.changed, "packets", counts.seen, ok=counts.changed > 0))
+
+
 class Cut(Fault):
     """Discard all data on some links, at a rack, or between groups of nodes; connections stay open and silent."""
 
     family = "rack and group"
     unavailable = "links"
     band = Band("#8c564b", "cut")
-    proof = "No link that answered before the fault answers a request. Toxiproxy lists the toxics (read each second)."
-    remedy = "The toxics are removed, which closes every affected connection. Every link answers new connections."
+    proof = (
+        "No link that answered before the fault answers a request. Toxiproxy lists the toxics (read each second); in "
+        "containers of an attached cluster, the kernel lists the rules, and counts the packets that they dropped."
+    )
+    remedy = (
+        "The toxics are removed, which closes every affected connection, or the rules of the kernel. Every link "
+        "answers new connections."
+    )
     exposure_target = "links"
     drops_traffic = True
     exclusive_resources = (ExclusiveResource("traffic", "links", by_plan=False),)
@@ -196,16 +260,20 @@ class Cut(Fault):
         default=None,
         description="`minority`: cut off a random minority of racks; `ring`: each rack reaches only its neighbours",
     )
+    broker: RoleText | None = Field(
+        default=None,
+        description="the broker that is cut off from everything; only in a container of an attached cluster",
+    )
     ways: Annotated[
         Ways, Field(description="direction of the cut traffic, as seen from `rack` or from the first of two groups")
     ] = "both"
 
     @model_validator(mode="after")
-    def _one_of_four(self) -> Self:
-        if sum(value is not None for value in (self.link, self.rack, self.between, self.shape)) != 1:
+    def _one_of_five(self) -> Self:
+        if sum(value is not None for value in (self.link, self.rack, self.between, self.shape, self.broker)) != 1:
             raise ValueError(
-                'a cut needs either `link: "client(a) <-> broker"`, `rack: b`, `between: [[1, 2], [3]]` or '
-                "`shape: ring`; use one of them"
+                'a cut needs either `link: "client(a) <-> broker"`, `rack: b`, `between: [[1, 2], [3]]`, '
+                "`shape: ring` or `broker: 1`; use one of them"
             )
         if self.ways != "both" and self.rack is None and len(self.between or ()) != GROUPS_MIN:
             raise ValueError(
@@ -217,7 +285,7 @@ class Cut(Fault):
         return self
 
     def roles(self) -> dict[FieldPath, str]:
-        return role_at_end(self.link) if self.link else {}
+        return role_at_end(self.link) if self.link else super().roles()
 
     def draw(self, source: random.Random) -> dict[str, Any]:
         """Draw the fault's random choices, including ``order``, which selects the order of the racks of a ``shape``."""
@@ -228,6 +296,11 @@ class Cut(Fault):
         if cluster is None:
             return
         homes, racks = cluster.node_racks, len(cluster.racks)
+        if self.broker is not None:
+            yield Problem(
+                ("broker",),
+                "only a container of an attached cluster can be cut off by itself: use `rack` or `between`",
+            )
         if tuple(cluster.racks) == (self.rack,):
             yield Problem(("rack",), "the only rack of the cluster can't be cut off from other racks: add a rack")
         if self.shape is not None and racks < RING_RACKS_MIN:
@@ -249,7 +322,13 @@ class Cut(Fault):
         if self.rack is not None:
             asked, streams = f"rack {self.rack}", await links_of_rack(self.rack, self.ways, world)
         elif self.link is not None:
-            asked, streams = self.link, await resolve(self.link, world, draws)
+            asked, streams = self.link, await resolve(self.link, world, draws, by_packets=True)
+        elif self.broker is not None:
+            asked, broker = f"broker {self.broker}", await resolve_role(self.broker, world, draws, "broker")
+            links = [link for link in world.links() if broker in (link.broker, link.source)]
+            streams = tuple(LinkStream(link, stream) for link in links for stream in ("upstream", "downstream"))
+            if not streams or not world.has_packet_control():
+                raise FaultError(f"broker {broker} has no container under `attach`, so it can't be cut off by itself")
         else:
             if self.between is not None:
                 asked = " | ".join(", ".join(group) for group in self.between)
@@ -267,9 +346,18 @@ class Cut(Fault):
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams, asked = await self.select(context.world, draws)
         roles = await link_roles(asked, streams, context.world)
-        if self.roles():
+        if self.broker is not None:
+            roles["broker"] = await resolve_role(self.broker, context.world, draws, "broker")
+        elif self.roles():
             roles["broker"] = streams[0].link.broker
+        reachable = await answering_links((stream.link for stream in streams), context)
+        if self.broker is not None or not all(context.world.takes_toxics(stream.link) for stream in streams):
+            isolated = BrokerId(roles["broker"]) if self.broker is not None else None
+            undo = Undo("remove_packet_rules", {"fault": context.fault})
+            cut = PacketCutInjection(context, link_targets(streams, roles), streams, isolated, undo=undo)
+            cut.reachable = reachable
+            return cut
         toxics = {stream: toxic_on(stream, context.fault, "timeout", {"timeout": 0}) for stream in streams}
         injection = CutInjection(context, link_targets(streams, roles), toxics)
-        injection.reachable = await answering_links((stream.link for stream in streams), context)
+        injection.reachable = reachable
         return injection

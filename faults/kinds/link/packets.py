@@ -119,8 +119,11 @@ class PacketFault(LinkFault):
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         world = context.world
         if not world.has_packet_control():
-            raise FaultError("packets of this cluster can't be changed: launch it with `cluster: {packets: true}`")
-        streams = await resolve(self.link, world, draws)
+            raise FaultError(
+                "packets of this cluster can't be changed: launch it with `cluster: {packets: true}`, or name the "
+                "containers of an attached cluster under `attach.containers`"
+            )
+        streams = await resolve(self.link, world, draws, by_packets=True)
         targets = link_targets(streams, await self.target_roles(streams, world))
         before = await world.packet_counts(context.fault)
         undo = Undo("remove_packet_rules", {"fault": context.fault})

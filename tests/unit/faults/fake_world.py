@@ -99,6 +99,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self.calls: list[tuple[int, str, object]] = []
         self.states: dict[BrokerId, BrokerState] = dict.fromkeys(RACKS, "running")
         self.back_us: dict[BrokerId, int] = dict.fromkeys(RACKS, 0)
+        self.contained = False
         self.proxies: dict[str, dict[str, Toxic]] = {link.proxy: {} for link in self.links()}
         self.updated_us: dict[str, list[int]] = {}
         self.active_controller = BrokerId(3)
@@ -161,7 +162,21 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         await self._called("resume", broker)
         self._regain(broker)
 
+    def contain(self) -> None:
+        """Become an attached cluster whose brokers run in containers, without proxies before them."""
+        self.contained = True
+        self.proxies = {link.proxy: {} for link in self.links()}
+
+    def takes_toxics(self, link: Link) -> bool:  # noqa: ARG002 -- the interface of a world
+        return not self.contained
+
     def links(self) -> Sequence[Link]:
+        if self.contained:
+            pairs = [(source, target) for source in RACKS for target in RACKS if source != target]
+            return [
+                *(Link(f"client_a-k{broker}", "client", "a", broker) for broker in RACKS),
+                *(Link(f"replication_k{s}-k{t}", "replication", RACKS[s], t, s) for s, t in pairs),
+            ]
         into = [(source, broker, home) for source in "abc" for broker, home in RACKS.items()]
         client = [Link(f"client_{source}-k{broker}", "client", source, broker) for source, broker, _ in into]
         inner = [
@@ -213,7 +228,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
 
         As in Toxiproxy, an update of a toxic releases held bytes early.
         """
-        if link.channel != "client":
+        if link.channel != "client" and link.source is None:
             raise FaultError(f"there is no way into {link.proxy}")
         if link.proxy in self.shut:
             raise FaultError(f"connection refused by {link.proxy}")
@@ -374,6 +389,8 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
     def _silent(self, link: Link) -> bool:
         toxics = self.proxies[link.proxy].values()
         swallowed = any(toxic.type == "timeout" or toxic.attributes.get("rate") == 0 for toxic in toxics)
+        if self.drops(link):
+            return True
         return link.proxy in self.silent_links or (swallowed and self.states[link.broker] != "exited")
 
     def _trip_ms(self, link: Link) -> float:

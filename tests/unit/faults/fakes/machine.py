@@ -14,6 +14,7 @@ from aftershock.faults.targets.values import (
     DiskDefects,
     GcPauses,
     Limits,
+    Link,
     LogDamage,
     LogDir,
     PacketChange,
@@ -64,6 +65,7 @@ class FakeMachine:
         self.sound_disks = False  # True if defects have no effect
         self.packet_rules: dict[str, tuple[int, PacketChange]] = {}
         self.packet_streams: dict[str, tuple[tuple[str, Stream], ...]] = {}
+        self.isolated: dict[str, BrokerId] = {}
         self.packets_per_s = 400
         self.loss_factor = 1.0  # of the changes asked for, how many happen
         self.devices: dict[BrokerId, BlockDevice | None] = {BrokerId(broker): BlockDevice() for broker in BROKERS}
@@ -135,6 +137,23 @@ class FakeMachine:
         self.packet_rules[fault] = self.clock.now_us(), change
         self.packet_streams[fault] = tuple(streams)
 
+    async def isolate(self: "FakeWorld", fault: str, broker: BrokerId) -> None:
+        await self._called("isolate", (fault, broker))
+        self.packet_rules[fault] = self.clock.now_us(), PacketChange("drop", 1.0)
+        self.packet_streams[fault] = ()
+        self.isolated[fault] = broker
+
+    def drops(self, link: Link) -> bool:
+        """Return True if a rule drops all packets of a link, in any direction."""
+        for fault, (_, change) in self.packet_rules.items():
+            names = {name for name, _ in self.packet_streams[fault]}
+            cut_off = self.isolated.get(fault)
+            if change == PacketChange("drop", 1.0) and (
+                link.proxy in names or (cut_off is not None and cut_off in (link.broker, link.source))
+            ):
+                return True
+        return False
+
     def packet_delay_ms(self, proxy: str) -> float:
         """Return how much longer a round trip over a proxy takes because of delayed packets."""
         delays = {fault: change.delay_ms for fault, (_, change) in self.packet_rules.items() if change.share == 1}
@@ -143,6 +162,7 @@ class FakeMachine:
     async def remove_packet_rules(self: "FakeWorld", fault: str) -> None:
         await self._called("remove_packet_rules", fault)
         self.packet_rules.pop(fault, None)
+        self.isolated.pop(fault, None)
 
     async def has_packet_rules(self: "FakeWorld", fault: str) -> bool:
         await self._called("has_packet_rules", fault)

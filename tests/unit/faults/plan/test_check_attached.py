@@ -71,9 +71,40 @@ def test_brokers_in_named_containers_may_be_stopped(fault: str) -> None:
     )
 
 
+IN_NETWORKS = [
+    "{kind: cut, broker: 1, at: 0s, for: 4s}",
+    "{kind: cut, between: [[1], [2]], at: 0s, for: 4s}",
+    "{kind: packet_loss, link: 'client(a) <-> broker(1)', share: 5%, at: 0s, for: 4s}",
+    "{kind: packet_delay, link: 'replication(*) -> broker(2)', delay: 50ms, at: 0s, for: 4s}",
+]
+CONTAINERS = ("containers: {1: kafka-1, 2: kafka-2}", "compose: shop.yml", "labels: {com.docker.compose.project: shop}")
+
+
+@pytest.mark.parametrize("selector", CONTAINERS)
+@pytest.mark.parametrize("fault", IN_NETWORKS)
+def test_packets_of_named_containers_may_be_changed(fault: str, selector: str) -> None:
+    check(load_plan(written(f"bootstrap: 'k:1', {selector}", fault)).plan)
+    why = f"a {fault[7:].partition(',')[0]} is refused on an attached cluster"
+    assert f"{why}: Aftershock did not start the cluster; name the brokers' Docker containers" in problems_of(
+        written("bootstrap: 'k:1'", fault)
+    )
+
+
+def test_a_cut_from_clients_needs_no_more_than_proxies() -> None:
+    cut = "{kind: cut, link: 'client(a) -> broker(1)', at: 0s, for: 4s}"
+    check(load_plan(written(REACHED, cut)).plan)
+    check(load_plan(written("bootstrap: 'k:1', proxy: insert", cut)).plan)
+    assert "only links from clients can be cut" in problems_of(written(REACHED, IN_NETWORKS[0]))
+
+
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
+        ("{kind: clock_bump, broker: 1, by: 1h, at: 0s, for: 4s}", "a container has the clock of its host"),
+        ("{kind: cut, between: [[1], [3]], at: 0s, for: 4s}", "broker 3 has no container under `attach.containers`"),
+        ("{kind: cut, broker: 3, at: 0s, for: 4s}", "broker 3 has no container under `attach.containers`"),
+        (IN_NETWORKS[2].replace("client(a)", "controller(a)"), "links from clients and from each other"),
+        (IN_NETWORKS[2].replace("client(a)", "client(b)"), "so rack b has no links"),
         ("{kind: kill, broker: 3, at: 0s, for: 4s}", "broker 3 has no container under `attach.containers`"),
         ("{kind: kill, broker: 1, host: silent, at: 0s, for: 4s}", "needs `hosts`, which only a launched cluster has"),
         ("{kind: disk_full, broker: 1, at: 0s, for: 4s}", "a disk_full is refused on an attached cluster"),
@@ -91,7 +122,7 @@ def test_a_container_is_not_enough_for_everything(fault: str, why: str) -> None:
             "{kind: kill, broker: 1, at: 0s, for: 4s}",
             "a kill is refused on an attached cluster: Aftershock did not start",
         ),
-        ("{kind: cut, rack: b, at: 0s, for: 4s}", "a cut is refused on an attached cluster"),
+        ("{kind: cut, rack: b, at: 0s, for: 4s}", "only links from clients can be cut"),
         (
             "{kind: packet_loss, link: 'client(a) -> broker(1)', share: 5%, at: 0s, for: 4s}",
             "a packet_loss is refused on an attached cluster",
@@ -126,6 +157,11 @@ def test_what_is_refused(fault: str, why: str) -> None:
         ("bootstrap: 'k:1', racks: {a: z, b: z}", "have the same value of `broker.rack`"),
         ("bootstrap: 'k:1', containers: {1: a, 2: a}", "two brokers have the same container"),
         ("bootstrap: 'k:1', containers: {1: 'a b'}", "got `a b`"),
+        ("bootstrap: 'k:1', containers: {1: a}, compose: b", "`containers` and `compose` both select"),
+        ("bootstrap: 'k:1', compose: a, labels: {b: c}", "`compose` and `labels` both select"),
+        ("bootstrap: 'k:1', labels: {'a b': c}", "got `a b`"),
+        ("bootstrap: 'k:1', proxy: insert, toxiproxy: 'p:1', proxies: {a: 1}", "remove it, or your own `toxiproxy`"),
+        ("bootstrap: 'k:1', proxy: always", "insert"),
         ("bootstrap: 'k:1', create: [odrers]", "did you mean `orders`?"),
         ("bootstrap: 'k:1', security: {protocol: SASL_SSL, user: alice}", "needs `mechanism`"),
         ("bootstrap: 'k:1', security: {protocol: SSL, user: alice}", "`user` only applies to SASL"),

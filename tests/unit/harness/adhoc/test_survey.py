@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from aftershock.errors import EngineError
+from aftershock.errors import ClusterError, EngineError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.adhoc import survey as module
-from aftershock.harness.adhoc.survey import survey
+from aftershock.harness.adhoc.survey import Survey, survey
 from aftershock.harness.cluster.attached import Broker, ClusterDescription
 from aftershock.workloads.kafka.wire.connection import Address
 
@@ -28,8 +28,13 @@ slo: ["lost == 0"]
 
 def container(name: str, *ports: int, image: str = "apache/kafka:4.3.1") -> Any:
     bindings = {f"{port}/tcp": [{"HostPort": str(port)}] for port in ports}
-    attrs = {"NetworkSettings": {"Ports": bindings}, "Config": {"Image": image}}
-    return SimpleNamespace(name=name, attrs=attrs, reload=lambda: None)
+    networks = {"shop_default": {"IPAddress": "172.20.0.2"}}
+    attrs = {
+        "NetworkSettings": {"Ports": bindings, "Networks": networks},
+        "Config": {"Image": image},
+        "HostConfig": {"NetworkMode": "shop_default"},
+    }
+    return SimpleNamespace(id=name, name=name, attrs=attrs, labels={}, reload=lambda: None)
 
 
 @pytest.fixture
@@ -39,20 +44,30 @@ def running(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     brokers = tuple(Broker(BrokerId(id_), Address(*where), f"rack-{id_}") for id_, where in ports.items())
     monkeypatch.setattr(module, "describe_cluster", lambda *_: ClusterDescription("abc", brokers))
     found: list[Any] = []
-    client = SimpleNamespace(containers=SimpleNamespace(list=lambda: found))
+    client = SimpleNamespace(containers=SimpleNamespace(list=lambda **_: found))
     monkeypatch.setattr(module.engine, "connect", lambda: client)
+    monkeypatch.setattr(module, "has_image", lambda *_: True)
+
+    def no_routes(*_: object) -> None:
+        raise ClusterError("no proxy can stand before broker 1")
+
+    monkeypatch.setattr(module.inserted_proxy, "routes", no_routes)
     return found
+
+
+def names_in(found: Survey) -> dict[int, str]:
+    return {broker: container.name for broker, container in found.containers.items()}
 
 
 def test_a_container_is_that_of_the_broker_whose_port_it_publishes(running: list[Any]) -> None:
     """Not that of a distant broker with the same port."""
     running += [container("kafka-2", 29092), container("web", 80), container("kafka-1", 19092), container("far", 39092)]
-    assert {1: "kafka-1", 2: "kafka-2"} == survey(BOOTSTRAP).containers
+    assert {1: "kafka-1", 2: "kafka-2"} == names_in(survey(BOOTSTRAP))
 
 
 def test_a_proxy_is_no_broker(running: list[Any]) -> None:
     running += [container("both", 19092, 29092), container("toxi", 19092, image="ghcr.io/shopify/toxiproxy:2.12.0")]
-    assert {} == survey(BOOTSTRAP).containers
+    assert {} == names_in(survey(BOOTSTRAP))
 
 
 def test_every_kind_is_possible_or_has_a_reason(running: list[Any]) -> None:
@@ -80,3 +95,30 @@ def test_without_an_engine_the_rest_is_surveyed(monkeypatch: pytest.MonkeyPatch,
     text = "\n".join(survey(BOOTSTRAP).lines())
     assert "containers were not looked for: no Docker engine answers" in text
     assert "no broker's container is on this Docker engine" in text
+
+
+def test_shared_networks_and_hidden_ports_are_told(running: list[Any]) -> None:
+    """A container on the network of the host is not cut off; one without the advertised port, not from clients."""
+    running += [container("kafka-1", 19092), container("kafka-2", 29092)]
+    running[0].attrs["HostConfig"]["NetworkMode"] = "host"
+    text = "\n".join(survey(BOOTSTRAP).lines())
+    assert "on the packets of the containers of the brokers 2; kafka-1 uses the network of the host" in text
+    assert "packet_loss" in text.partition("not possible:")[0]
+
+
+def test_link_faults_are_possible_where_a_proxy_can_be_inserted(
+    monkeypatch: pytest.MonkeyPatch, running: list[Any]
+) -> None:
+    assert running == []
+    assert "no proxy can stand before broker 1" in "\n".join(survey(BOOTSTRAP).lines()).partition("not possible:")[2]
+    monkeypatch.setattr(module.inserted_proxy, "routes", lambda *_: {})
+    lines = list(survey(BOOTSTRAP).lines())
+    assert "latency" in "\n".join(lines).partition("not possible:")[0]
+    assert "      proxy: insert" in lines
+
+
+def test_no_lines_for_a_proxy_before_a_broker_that_is_elsewhere(running: list[Any]) -> None:
+    """Each reason names the broker and what it advertises."""
+    running += [container("kafka-1", 19092), container("kafka-2", 29092)]
+    with pytest.raises(ClusterError, match=r"broker 3: no container .* publishes 192\.0\.2\.3:39092"):
+        list(survey(BOOTSTRAP).proxy_lines())

@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import AftershockError, PlanError
-from aftershock.harness.cluster.attached import AttachmentDescriptor
+from aftershock.faults.sections.cluster import Attach
+from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster.attached import AttachmentDescriptor, Broker, ClusterDescription
+from aftershock.harness.run import job
 from aftershock.harness.run.job import Job, Permissions, normalise, prepare, read_project_file
 from aftershock.harness.safety.rundir import RunDir
 from aftershock.tests.unit.harness.cli.test_cli import aftershock
+from aftershock.workloads.kafka.wire.connection import Address
 
 PLAN = """\
 name: strange
@@ -26,6 +30,7 @@ topics: [{{name: orders, partitions: 3, replication: 1}}]
 workloads: [{{name: orders, produce: {{topic: orders, rate: 10/s}}}}]
 slo: ["lost == 0"]
 """
+FAULT = "faults: [{kind: pause, broker: 2, at: 0s, for: 4s}]"
 BOOTSTRAP, ADMIN = "Kafka-1:9093,kafka-2:9093", "kafka-3:9093"
 ADDRESSES = ("kafka-1:9093", "kafka-2:9093", "kafka-3:9093")
 
@@ -51,9 +56,11 @@ def test_each_address_and_secret_is_refused_with_its_flag() -> None:
         prepared()
     problems = refused.value.problems
     assert problems[0].startswith("plan.yaml:4:16: the plan would connect to Kafka-1:9093; add --allow-attach kafka-1:")
-    assert [4, 4, 5, 6, 8] == [int(problem.split(":")[1]) for problem in problems[:-1]]
+    assert [4, 4, 5, 6, 8] == [int(problem.split(":")[1]) for problem in problems[:-2]]
     assert "the environment variable KAFKA_PASSWORD" in problems[4]
     assert "add --secret KAFKA_PASSWORD" in problems[4]
+    options = [f"--allow-attach kafka-{number}:9093" for number in (1, 2, 3)]
+    assert f"all of them: {' '.join(options)} --secret KAFKA_PASSWORD" == problems[-2]
     assert "or list it in aftershock.toml" in problems[-1]
 
 
@@ -84,6 +91,52 @@ def test_each_container_is_refused_with_its_flag(project: Path) -> None:
     assert len(refused.value.problems) == 2
     (project / "aftershock.toml").write_text('allow_containers = ["kafka-2"]\n')
     assert permitted("kafka-1").attach
+
+
+@pytest.mark.parametrize(
+    ("selector", "line"), [("compose: shop.yml", 9), ("labels: {com.docker.compose.project: shop}", 9)]
+)
+@pytest.mark.usefixtures("project")
+def test_selected_containers_take_the_place_of_what_selects_them(
+    monkeypatch: pytest.MonkeyPatch, selector: str, line: int
+) -> None:
+    """Each needs its permission, where the plan selects it; brokers are asked only with all permissions."""
+    asked = list[str]()
+
+    def describe(bootstrap: str, _: object) -> ClusterDescription:
+        asked.append(bootstrap)
+        return ClusterDescription("c", (Broker(BrokerId(1), Address("kafka-1", 9093), None),))
+
+    def found(_: object, attach: Attach, advertised: dict[int, Address]) -> dict[int, str]:
+        assert bool(attach.compose) != bool(attach.labels)
+        return {1: "shop-kafka-1", 2: "shop-kafka-2"} if advertised else {1: "shop-kafka-1"}
+
+    monkeypatch.setattr(job, "describe_cluster", describe)
+    monkeypatch.setattr(job, "find", found)
+    monkeypatch.setattr(job.engine, "connect", lambda: None)
+    monkeypatch.setenv("KAFKA_PASSWORD", "x")
+    text = PLAN.format(bootstrap=BOOTSTRAP, admin=ADMIN, name="KAFKA_PASSWORD") + f"{FAULT}\n"
+    text = text.replace("topics:", f"    {selector}\ntopics:", 1)
+
+    def permitted(*containers: str, addresses: tuple[str, ...] = ADDRESSES) -> Job:
+        return prepare(text, (), 1, print, permissions=Permissions(addresses, ("KAFKA_PASSWORD",), containers))
+
+    with pytest.raises(PlanError) as refused:
+        permitted(addresses=ADDRESSES[:2])
+    assert [] == asked
+    assert "all of them: --allow-attach kafka-3:9093 --allow-container shop-kafka-1" in refused.value.problems
+    with pytest.raises(PlanError) as refused:
+        permitted("shop-kafka-1")
+    assert refused.value.problems[0].startswith(f"plan.yaml:{line}:")
+    assert "cut off the container shop-kafka-2; add --allow-container shop-kafka-2" in refused.value.problems[0]
+    attach = permitted("shop-kafka-1", "shop-kafka-2").attach
+    assert attach is not None
+    assert (attach.containers, attach.compose, attach.labels) == ({1: "shop-kafka-1", 2: "shop-kafka-2"}, None, {})
+    text = text.replace("broker: 2", "broker: 3")
+    with pytest.raises(
+        PlanError, match=r"broker 3 has no container under `attach\.containers`, which has those of 1, 2"
+    ):
+        permitted("shop-kafka-1", "shop-kafka-2")
 
 
 @pytest.mark.usefixtures("project")

@@ -1,6 +1,7 @@
 """Access of faults to an attached cluster: operations that the plan allows, and refusal of all others."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
@@ -8,10 +9,11 @@ import pytest
 
 from aftershock.errors import FaultError
 from aftershock.faults.sections.cluster import Attach
-from aftershock.faults.targets.values import BrokerId, Toxic
+from aftershock.faults.targets.values import BrokerId, PacketChange, Toxic
 from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachmentDescriptor, NamedNodes, NamedProxies
 from aftershock.harness.cluster.node import KafkaNode
+from aftershock.harness.cluster.packets import Leg
 from aftershock.harness.cluster.topology import Node
 from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.world import AttachedWorld
@@ -78,6 +80,7 @@ def cluster() -> Any:
         racks={ONE: "a", TWO: "b"},
         client_addresses={ONE: Address("k", 1), TWO: Address("k", 2)},
         toxiproxy=Server({"client_a-k1": "one"}),
+        proxies={"one": 1},
         secured=PLAINTEXT,
         nodes=NamedNodes({TWO: KafkaNode(Node(2, "b", broker=True, controller=False), cast("Any", Container()))}),
         answers=lambda _: False,
@@ -170,6 +173,68 @@ async def test_a_broker_that_does_not_answer_is_not_in_service(world: AttachedWo
     assert ("running", "paused") == (await world.state(ONE), await world.state(TWO))
     cluster.answers = lambda _: True
     assert {ONE, TWO} == await world.registered()
+
+
+class Rules:
+    """Packet rules that are only remembered; the containers have addresses 10.0.0.<broker>."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, tuple[dict[BrokerId, list[Leg]], PacketChange]] = {}
+
+    def addresses(self, broker: BrokerId) -> list[str]:
+        return [f"10.0.0.{broker}"]
+
+    def client_port(self, broker: BrokerId, _: Address, upstream: str | None) -> int:
+        return 9000 + broker if upstream is None else int(upstream.rpartition(":")[2])
+
+    def change(self, fault: str, legs: dict[BrokerId, list[Leg]], change: PacketChange) -> None:
+        self.changed[fault] = dict(legs), change
+
+
+@pytest.fixture
+def contained(cluster: Any) -> Any:
+    """A cluster of which the plan names both containers, and a proxy before broker 1."""
+    attach = ATTACH.model_copy(update={"containers": {1: "theirs-1", 2: "theirs-2"}})
+    cluster.descriptor = replace(cluster.descriptor, attach=attach)
+    cluster.packets = Rules()
+    return cluster
+
+
+def test_containers_have_links_from_clients_and_from_each_other(contained: Any) -> None:
+    """Only those with a proxy take toxics."""
+    world = AttachedWorld(contained, ClientProcesses("run"))
+    links = {link.proxy: link for link in world.links()}
+    assert {"client_a-k1", "client_a-k2", "replication_k1-k2", "replication_k2-k1"} == {*links}
+    assert ["client_a-k1"] == [name for name, link in links.items() if world.takes_toxics(link)]
+    assert ("a", TWO, ONE) == (
+        links["replication_k1-k2"].source_rack,
+        links["replication_k1-k2"].broker,
+        links["replication_k1-k2"].source,
+    )
+
+
+async def test_packets_are_changed_at_the_container_that_a_link_leads_to(contained: Any) -> None:
+    """Those of clients by the port that the container or its proxy's upstream has, those of a broker by its address."""
+    world, loss = AttachedWorld(contained, ClientProcesses("run")), PacketChange("drop", 0.1)
+    streams = [("client_a-k1", "upstream"), ("client_a-k2", "downstream"), ("replication_k1-k2", "upstream")]
+    await world.change_packets("loss", cast("Any", streams), loss)
+    legs = {
+        ONE: [Leg(None, 1, inward=True)],
+        TWO: [Leg(None, 9002, inward=False), Leg(None, None, inward=True, peer="10.0.0.1")],
+    }
+    assert {"loss": (legs, loss)} == contained.packets.changed
+    await world.isolate("alone", TWO)
+    everything = [Leg(None, None, inward=True), Leg(None, None, inward=False)]
+    assert ({TWO: everything}, PacketChange("drop", 1.0)) == contained.packets.changed["alone"]
+
+
+async def test_a_toxiproxy_that_is_gone_has_no_toxics_to_remove(contained: Any) -> None:
+    """As after the end of one that a run has inserted."""
+    contained.toxiproxy, contained.proxies = None, {}
+    world = AttachedWorld(contained, ClientProcesses("run"))
+    await world.remove_toxic("client_a-k1", "slow")
+    await world.enable("client_a-k1")
+    assert ({}, frozenset(), {}) == (await world.toxics(), await world.disabled(), await world.upstreams())
 
 
 @pytest.mark.parametrize("verb", ["crash", "vanish", "fill", "seal", "add_rule", "set_clock"])

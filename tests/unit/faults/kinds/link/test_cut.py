@@ -91,7 +91,7 @@ async def test_a_link_of_a_dead_broker_is_left_out(stage: Stage) -> None:
     """A link that closes because its broker was killed is no evidence for the cut."""
     await stage.play(LINK, "{id: dead, at: 3s, for: 6s, kind: kill, broker: 2}")
     assert answers(stage)[-1].n == 0
-    assert "Toxiproxy's list of toxics is the only evidence" in answers(stage)[-1].what
+    assert "the list of its toxics or rules is the only evidence" in answers(stage)[-1].what
     assert stage.world.healthy()
 
 
@@ -270,3 +270,71 @@ def test_nodes_of_one_rack_cannot_be_separated(words: str, message: str) -> None
 def test_a_rack_as_a_whole_can_be_grouped(cluster: str) -> None:
     """The two brokers of rack a may be in one group; with isolated controllers, brokers alone may be grouped."""
     load_plan(f"{FRAME}  - {{at: 0s, for: 8s, kind: cut, between: [[1, 2], [3]]}}\n{cluster}")
+
+
+ATTACHED = "cluster: {attach: {bootstrap: 'k:1', containers: {1: one, 2: two, 3: three}}}"
+
+
+@pytest.fixture
+def contained(stage: Stage) -> Stage:
+    """The stage of an attached cluster, whose brokers run in containers."""
+    stage.world.contain()
+    stage.frame = stage.frame.replace("topics:", f"{ATTACHED}\ntopics:", 1)
+    return stage
+
+
+ALONE = "{id: gone, at: 1s, for: 6s, kind: cut, broker: 1}"
+APART = "{id: gone, at: 1s, for: 6s, kind: cut, between: [[1], [2, 3]]}"
+
+
+async def test_a_container_is_cut_off_from_everything(contained: Stage) -> None:
+    """The links of broker 1 are silent, the rules and what they dropped are seen, and the heal removes the rules."""
+    await contained.play(ALONE)
+    assert contained.world.called("isolate") == [("gone", 1)]
+    assert [] == contained.world.called("add_toxic")
+    assert [(witness.observed, witness.n) for witness in answers(contained)] == [(0, 5), (0, 5)]
+    assert {"reads", "packets", "answers"} == {witness.unit for witness in contained.journal.witnesses("gone")}
+    assert contained.all_ok("gone")
+    assert ({}, "healed") == (contained.world.packet_rules, contained.journal.states("gone")[-1])
+
+
+async def test_containers_are_cut_off_from_each_other_and_not_from_clients(contained: Stage) -> None:
+    await contained.play(APART)
+    ((_, streams, change),) = contained.world.called("change_packets")
+    pairs = {("1", "2"), ("1", "3"), ("2", "1"), ("3", "1")}
+    assert {(f"replication_k{source}-k{target}", "upstream") for source, target in pairs} == {*streams}
+    assert ("drop", 1.0) == (change.action, change.share)
+    assert [(witness.observed, witness.n) for witness in answers(contained)] == [(0, 4), (0, 4)]
+
+
+async def test_one_way_between_containers(contained: Stage) -> None:
+    """Only what broker 1 sends is dropped."""
+    await contained.play(APART.replace("between", "ways: out, between"))
+    ((_, streams, _),) = contained.world.called("change_packets")
+    assert {"replication_k1-k2", "replication_k1-k3"} == {name for name, _ in streams}
+
+
+@pytest.mark.parametrize("fault", [ALONE, APART])
+async def test_rules_that_vanish_from_a_container_fail_the_witness(contained: Stage, fault: str) -> None:
+    """As after a restart of the container by somebody else: no rule is left, and the links answer."""
+    await contained.play_with(3_300, contained.world.packet_rules.clear, fault)
+    assert {"reads", "answers", "packets"} == {w.unit for w in contained.journal.witnesses("gone") if not w.ok}
+
+
+async def test_a_rehearsed_cut_of_a_container_fails_its_witnesses(contained: Stage) -> None:
+    await contained.rehearse(ALONE)
+    assert not any(witness.ok for witness in contained.journal.witnesses("gone"))
+
+
+def test_only_a_container_is_cut_off_by_itself() -> None:
+    """In a launched cluster, nodes of a rack share their links; `plan check` says what to use."""
+    with pytest.raises(PlanError, match="only a container of an attached cluster can be cut off by itself"):
+        load_plan(f"{FRAME}  - {ALONE}\n")
+
+
+async def test_an_unnamed_container_is_not_separated(contained: Stage) -> None:
+    """A pair of which one container is unknown has no link."""
+    links = [link for link in contained.world.links() if 3 not in (link.broker, link.source)]
+    contained.world.links = lambda: links
+    await contained.play(APART)
+    assert "the containers of nodes 1 and 3 are not both named" in str(contained.line("gone", "failed").why)
