@@ -31,7 +31,15 @@ from aftershock.faults.timeline.compile import step_of
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.from_run import EVENT
 from aftershock.faults.timeline.timeline import Timeline, TimelineTiming
-from aftershock.harness.adhoc.kept import clock_of, connect, describe_targets, heal_command, live_faults, resolve
+from aftershock.harness.adhoc.kept import (
+    clock_of,
+    connect,
+    describe_targets,
+    heal_command,
+    live_faults,
+    refuse_in_run,
+    resolve,
+)
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.lifecycle.watchdog import watch
 from aftershock.harness.run.progress import Progress, Status
@@ -69,6 +77,7 @@ def inject(client: docker.DockerClient, run_id: str | None, request: Request, pr
     FaultError if the fault could not be injected or healed.
     """
     kept_cluster = resolve(client, run_id)
+    refuse_in_run(kept_cluster)
     with connect(client, kept_cluster) as cluster:
         home, clock = RunDir.open(kept_cluster.home), clock_of(kept_cluster.home)
         fault, topics = _parse(cluster, request, progress.log)

@@ -22,6 +22,7 @@ from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach,
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.lifecycle.heal import defer_interrupts, in_use, sweep
 from aftershock.harness.lifecycle.launch import images_for, launch, provenance
+from aftershock.harness.lifecycle.occupation import lock_of
 from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Line, open_faults, read_journal
 from aftershock.harness.safety.lease import host_lease
@@ -59,6 +60,12 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
             "or see `aftershock heal`"
         )
     return named
+
+
+def refuse_in_run(cluster: LabelledCluster) -> None:
+    """Raise ClusterError if a run (`aftershock run --on`) uses a kept cluster."""
+    if cluster.home.is_dir() and (holder := lock_of(cluster.home).held_by()):
+        raise ClusterError(f"the cluster {cluster.run_id} is in use by {holder}; wait until that run has ended")
 
 
 def describe_owner(cluster: LabelledCluster) -> str:
@@ -279,6 +286,7 @@ def up(
         f"  toxiproxy        {addresses['toxiproxy']}",
         "  show status:     aftershock cluster status",
         "  inject a fault:  aftershock inject pause broker=1 --for 10s",
+        f"  run a plan:      aftershock run PLAN --on {home.run_id}",
         "  list kinds:      aftershock plan faults",
         f"  write a plan:    aftershock plan from {home.run_id}",
         f"  take it down:    aftershock cluster down --run {home.run_id}",
@@ -293,6 +301,7 @@ def down(client: docker.DockerClient, run_id: str | None) -> str:
         raise ClusterError(in_use(cluster))
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")
+    refuse_in_run(cluster)
     if cluster.home.is_dir():
         with suppress(EvidenceError):  # an unreadable journal must not prevent the removal
             for fault in live_faults(cluster.home, clock_of(cluster.home).now_us()):

@@ -79,6 +79,10 @@ def run(
     as_json: JsonOption = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running after the run.")] = False,
     kafka: KafkaOption = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Run on this kept cluster, which stays, in the place of launching one."),
+    ] = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Negative control: run the full load and inject no fault.")
     ] = False,
@@ -90,12 +94,18 @@ def run(
     strict: StrictOption = False,
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
+    from contextlib import nullcontext
+
     from aftershock.faults.plans import find
+    from aftershock.harness.adhoc.on_kept import occupied
+    from aftershock.harness.cluster import engine
     from aftershock.harness.run.job import Permissions, prepare
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import perform
     from aftershock.results.report.trace import export_run
 
+    if on and (keep or kafka):
+        raise AftershockError("--on runs on a cluster that stands and stays: leave out --keep and --kafka")
     progress = Progress()
     job = prepare(
         find(plan),
@@ -107,7 +117,8 @@ def run(
         allow_exec=allow_exec,
         permissions=Permissions(allow_attach or (), secret or (), allow_container or ()),
     )
-    home, result = perform(job, out, progress, keep=keep, spark=spark, strict=strict)
+    with occupied(engine.connect(), on, job, progress) if on else nullcontext(None) as drive:
+        home, result = perform(job, out, progress, keep=keep, spark=spark, strict=strict, drive=drive)
     export_run(home, os.environ, progress.log)
     return _print_verdict(home, result, as_json=as_json)
 

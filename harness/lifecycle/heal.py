@@ -30,6 +30,7 @@ from aftershock.harness.cluster.attached import AttachedCluster, is_attached, re
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.lifecycle.occupation import Occupation, occupation_of, vacate
 from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import FILE, Journal, Line, open_faults, read_journal
 from aftershock.harness.safety.ownership import LabelledCluster
@@ -86,7 +87,7 @@ def heal(
         with engine.docker_errors(EngineError, "list the clusters"):
             clusters = ownership.list_clusters(client)
         for cluster in clusters:
-            if run_id in (None, cluster.run_id):
+            if run_id in (None, cluster.run_id, _occupant(cluster)):
                 homes.add(cluster.home.resolve())
                 work = partial(_heal_launched, client, cluster, log, explicit=explicit)
                 attempt(cluster.run_id, cluster.home, work)
@@ -106,13 +107,27 @@ def sweep(client: docker.DockerClient | None, log: Log) -> None:
         log(f"cleaned up after a dead run: {action}")
 
 
+def _occupant(cluster: LabelledCluster) -> str | None:
+    """Return the id of the run on a kept cluster, if there is one."""
+    with suppress(EvidenceError):
+        occupation = occupation_of(cluster.home)
+        return occupation.run_id if occupation else None
+    return None
+
+
 def has_remains(client: docker.DockerClient | None, run_id: str, home: Path) -> bool:
     """True if a dead run has left faults or resources; without a ``client``, Docker objects are not checked."""
     for cluster in ownership.list_clusters(client) if client else ():
-        if cluster.run_id == run_id and not cluster.owned and (not _is_kept(cluster) or _has_orphaned_faults(home)):
+        if cluster.run_id == run_id and not cluster.owned:
+            occupation = occupation_of(cluster.home)
+            if not _is_kept(cluster) or _has_orphaned_faults(home) or (occupation and occupation.is_over):
+                return True
+    if is_attached(home):
+        left = read_descriptor(home)
+        if not left.over and (left.created or left.attach.containers or left.attach.proxy):
+            return True  # topics, or containers of ours beside the user's
+        if _has_orphaned_faults(home):
             return True
-    if is_attached(home) and (read_descriptor(home).created or _has_orphaned_faults(home)):
-        return True
     spools = client_processes.orphaned_spools()
     return bool(client_processes.spool_in(home)) or any(spool.run_id == run_id for spool in spools)
 
@@ -164,17 +179,36 @@ def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: L
         )
     if _is_kept(cluster):
         in_force = open_faults(read_journal(cluster.home / FILE)) if explicit else ()
-        if not in_force and not _has_orphaned_faults(cluster.home):
+        occupation = occupation_of(cluster.home)
+        if occupation and not occupation.is_over:
+            if explicit:
+                raise ClusterError(
+                    f"the cluster {cluster.run_id} is in use by the run {occupation.run_id}; interrupt that run, which "
+                    "then heals the cluster"
+                )
+            occupation = None
+        if not in_force and not _has_orphaned_faults(cluster.home) and not occupation:
             return []
         with closing(attach(client, cluster.home)) as attached:
+            actions = _heal_occupation(occupation, cluster.home, attached, log) if occupation else []
             run = RunDir.open(cluster.home)
             outcomes = asyncio.run(undo_open(run, attached, log, orphaned_only=not explicit))
             attached.await_in_sync(60.0)
-        return _healed(cluster.run_id, outcomes)
+        return actions + _healed(cluster.run_id, outcomes)
     client_processes.kill_workers(cluster.run_id)
     removed = ownership.remove_run_completely(client, cluster.run_id)
     close_run(cluster.home)
     return [f"{cluster.run_id}: removed {', '.join(removed)}"]
+
+
+def _heal_occupation(occupation: Occupation, home: Path, cluster: Cluster, log: Log) -> list[str]:
+    """Heal the faults of a dead run on a kept cluster, and remove its topics and groups."""
+    client_processes.kill_workers(occupation.run_id)
+    outcomes = dict[str, str]()
+    if Path(occupation.run).is_dir():
+        outcomes = asyncio.run(undo_open(RunDir.open(Path(occupation.run)), cluster, log))
+    vacate(home, cluster, occupation)
+    return _healed(occupation.run_id, outcomes)
 
 
 def _healed(run_id: str, outcomes: Mapping[str, str]) -> list[str]:
@@ -357,8 +391,9 @@ def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
     names: Mapping[str, str] = {}
     if isinstance(cluster, Cluster):
         containers = {node: instance.container.name for node, instance in cluster.nodes.items()}
-    elif isinstance(cluster, AttachedCluster) and cluster.toxiproxy:
-        names = cluster.toxiproxy.user_names
+    elif isinstance(cluster, AttachedCluster):
+        containers = cluster.descriptor.attach.containers
+        names = cluster.toxiproxy.user_names if cluster.toxiproxy else {}
     server = getattr(cluster, "toxiproxy", None)
     toxiproxy = None if server is None else server.url
     for line in open_faults(lines):
