@@ -83,7 +83,8 @@ def naming(entry: Any) -> Answer:
 
 def partitions_of(body: Any) -> Iterator[tuple[str | UUID, int, Any]]:
     """All partitions that a request names: topic, number, and what it says of it."""
-    for topic in getattr(body, "topic_data", None) or getattr(body, "topics", None) or ():
+    lists = ("topic_data", "topics", "v3_and_below_topics")
+    for topic in next((found for name in lists if (found := getattr(body, name, None))), ()):
         entries = next((getattr(topic, name) for name in _LISTS if getattr(topic, name, None) is not None), ())
         for entry in entries:
             number = next((getattr(entry, name) for name in _NUMBERS if hasattr(entry, name)), entry)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+from aftershock.tests.scripted import transactions
 from aftershock.tests.scripted.call import Answer, Call, named, naming
 from aftershock.tests.scripted.cluster import FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, Leader, Partition, unknown
 from aftershock.tests.scripted.log import Appended
@@ -39,7 +40,7 @@ def _produce(call: Call, topic: Any, entry: Any, hints: list[Leader]) -> Answer:
 def _append(call: Call, partition: Partition | None, records: bytes, topic: Any) -> Appended:
     if partition is None:
         return Appended(unknown(named(topic)))
-    refused = partition.refusal(call.node.node_id)
+    refused = partition.refusal(call.node.node_id) or transactions.refusal(call, records, named(topic), partition)
     return Appended(refused) if refused else partition.log.append(records, partition.leader.epoch)
 
 
@@ -113,15 +114,21 @@ def _read(call: Call, key: Key, asked: FetchPartition, left: int, *, is_first: b
     log = partition.log
     answer: Answer = {
         "high_watermark": log.high_watermark(node),
-        "last_stable_offset": log.high_watermark(node),
+        "last_stable_offset": log.last_stable_offset(node),
         "log_start_offset": log.start,
     }
     preferred = partition.preferred_by(getattr(call.body, "rack_id", ""))
     if preferred not in {-1, node} and partition.is_led_by(node):
         return answer | {"preferred_read_replica": preferred}
     limit = min(asked.max_bytes, left)
-    error, records = log.read(asked.fetch_offset, limit, node, at_least_one=is_first)
-    return answer | {"error_code": error, "records": records}
+    committed = bool(getattr(call.body, "isolation_level", 0))
+    error, records = log.read(asked.fetch_offset, limit, node, at_least_one=is_first, committed=committed)
+    aborted = [
+        {"producer_id": each.producer_id, "first_offset": each.first}
+        for each in log.aborted
+        if committed and each.marker >= asked.fetch_offset
+    ]
+    return answer | {"error_code": error, "records": records, "aborted_transactions": aborted}
 
 
 def _is_enough(call: Call, answers: dict[Key, Answer]) -> bool:

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aftershock.errors import ProtocolError
-from aftershock.workloads.kafka.wire.batch import UNTIL_CRC, Batch, parse
+from aftershock.workloads.kafka.wire.batch import (
+    AFTER_CRC,
+    CONTROL,
+    TRANSACTIONAL,
+    UNTIL_CRC,
+    Batch,
+    parse,
+)
+from aftershock.workloads.kafka.wire.batch_builder import records_bytes, seal
 
 SEQUENCES = 1 << 31
 REMEMBERED = 5  # batches of a producer that a broker knows again
@@ -40,15 +48,32 @@ class Sequences:
 
     @property
     def expected(self) -> int:
-        return (self.batches[-1][1] + 1) % SEQUENCES
+        return 0 if not self.batches else (self.batches[-1][1] + 1) % SEQUENCES
 
     def known(self, first: int, last: int) -> int | None:
         return next((base for *batch, base in self.batches if batch == [first, last]), None)
 
 
+def marker(producer_id: int, epoch: int, *, commit: bool) -> bytes:
+    """The control batch that ends a transaction (``EndTransactionMarker``)."""
+    records = records_bytes([bytes(6)], [0], [bytes([0, 0, 0, commit])], None)
+    return seal(0, AFTER_CRC.pack(TRANSACTIONAL | CONTROL, 0, 0, 0, producer_id, epoch, -1, 1), records)
+
+
+class Aborted(NamedTuple):
+    """A transaction in a partition's log that was aborted."""
+
+    producer_id: int
+    first: int
+    marker: int
+
+
 @dataclass
 class Log:
-    """Batches in order. ``held`` keeps the high watermark back, ``lagging`` says how far a replica has got."""
+    """Batches in order. ``held`` keeps the high watermark back, ``lagging`` says how far a replica has got.
+
+    ``open`` are the open transactions, producer id → first offset.
+    """
 
     batches: list[Stored] = field(default_factory=list)
     start: int = 0
@@ -58,6 +83,23 @@ class Log:
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """Epoch, and the offset at which it began."""
     end: int = 0
+    open: dict[int, int] = field(default_factory=dict)
+    aborted: list[Aborted] = field(default_factory=list)
+
+    def last_stable_offset(self, replica: int) -> int:
+        return min([self.high_watermark(replica), *self.open.values()])
+
+    def end_transaction(self, producer_id: int, epoch: int, leader_epoch: int, *, commit: bool) -> None:
+        """Append the marker of a producer's transaction; with version 2, ``epoch`` is that of the next transaction."""
+        data = marker(producer_id, epoch, commit=commit)
+        (batch,) = parse(data)
+        base = self._store(data, batch, leader_epoch)
+        known = self.producers.get(producer_id)
+        if known is None or known.epoch < epoch:
+            self.producers[producer_id] = Sequences(epoch)
+        first = self.open.pop(producer_id, None)
+        if first is not None and not commit:
+            self.aborted.append(Aborted(producer_id, first, base))
 
     def high_watermark(self, replica: int | None = None) -> int:
         """What consumers see on a replica."""
@@ -93,6 +135,8 @@ class Log:
         known = known or Sequences(batch.header.producer_epoch)
         self.producers[batch.header.producer_id] = known
         known.batches.append((first, last, base))
+        if batch.header.attributes & TRANSACTIONAL:
+            self.open.setdefault(batch.header.producer_id, base)
         return Appended(0, base)
 
     def _store(self, data: bytes, batch: Batch, epoch: int) -> int:
@@ -104,13 +148,19 @@ class Log:
         self.end = stored.end
         return base
 
-    def read(self, offset: int, limit: int, replica: int, *, at_least_one: bool) -> tuple[int, bytes]:
-        """Error code and whole batches from the one that holds ``offset``, of ``limit`` bytes at most or of one."""
+    def read(
+        self, offset: int, limit: int, replica: int, *, at_least_one: bool, committed: bool = False
+    ) -> tuple[int, bytes]:
+        """Error code and whole batches from the one that holds ``offset``, of ``limit`` bytes at most or of one.
+
+        With ``committed`` up to the last stable offset, else up to the high watermark.
+        """
+        until = self.last_stable_offset(replica) if committed else self.high_watermark(replica)
         if not self.start <= offset <= self.end_on(replica):
             return OFFSET_OUT_OF_RANGE, b""
         found: list[bytes] = []
         for batch in self.batches:
-            if batch.end <= offset or batch.end > self.high_watermark(replica):
+            if batch.end <= offset or batch.end > until:
                 continue
             limit -= len(batch.data)
             if limit < 0 and (found or not at_least_one):

@@ -34,6 +34,7 @@ SERVED = {
     18: ("ApiVersions", 0, 4),
     22: ("InitProducerId", 0, 5),
     23: ("OffsetForLeaderEpoch", 2, 4),
+    24: ("AddPartitionsToTxn", 0, 3),
     25: ("AddOffsetsToTxn", 0, 4),
     26: ("EndTxn", 0, 5),
     28: ("TxnOffsetCommit", 0, 5),

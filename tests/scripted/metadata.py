@@ -81,7 +81,9 @@ def _offset(call: Call, topic: Any, entry: Any) -> Answer:
         return answer
     log = partition.log
     if entry.timestamp == LATEST:
-        offset, time_ms = log.high_watermark(call.node.node_id), -1
+        committed = bool(getattr(call.body, "isolation_level", 0))
+        end = log.last_stable_offset if committed else log.high_watermark
+        offset, time_ms = end(call.node.node_id), -1
     elif entry.timestamp == EARLIEST:
         offset, time_ms = log.start, -1
     elif entry.timestamp == MAX_TIMESTAMP:

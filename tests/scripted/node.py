@@ -30,6 +30,7 @@ HANDLERS: dict[int, Handler] = {
     KEYS["ApiVersions"]: metadata.api_versions,
     KEYS["InitProducerId"]: transactions.init_producer_id,
     KEYS["OffsetForLeaderEpoch"]: metadata.offset_for_leader_epoch,
+    KEYS["AddPartitionsToTxn"]: transactions.add_partitions_to_txn,
     KEYS["AddOffsetsToTxn"]: transactions.add_offsets_to_txn,
     KEYS["EndTxn"]: transactions.end_txn,
     KEYS["TxnOffsetCommit"]: transactions.txn_offset_commit,
@@ -48,6 +49,7 @@ OWN_ERRORS = {
         "FindCoordinator",
         "OffsetForLeaderEpoch",
         "TxnOffsetCommit",
+        "AddPartitionsToTxn",
     )
 }
 UNSUPPORTED_VERSION = 35

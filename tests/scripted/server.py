@@ -119,6 +119,7 @@ class Server:
         for known in (
             self._cluster.topics,
             self._cluster.coordinators,
+            self._cluster.transactions,
             self._groups,
             self._journal.scripts,
             advertised,

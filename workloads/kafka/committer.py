@@ -23,8 +23,12 @@ from aftershock.errors import BrokerError, ProtocolError, SettingError, Unsuppor
 from aftershock.workloads.kafka.client.coordinator import TRANSACTION_KEY, Coordinator
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import (
+    END_TXN,
+    END_TXN_1_MOST,
+    INIT_TRANSACTIONS,
     OFFSET_COMMIT,
     ApiVersionRange,
+    TransactionVersion,
     offset_commit_versions,
     topic_reference,
 )
@@ -63,11 +67,8 @@ class CommitterSettings(ClientSettings):
 
 TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 5)
 ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
-END_TXN = ApiVersionRange(Api.END_TXN, 3, 5)
-VERSION_1_MOST = 4
-"""Version 5 of the APIs TxnOffsetCommit and EndTxn belongs to version 2 of the transactions (KIP-890)."""
-
-INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
+TXN_OFFSET_COMMIT_1_MOST = 4
+"""TxnOffsetCommit 5 belongs to version 2 of the transactions (KIP-890)."""
 
 
 def _topics(
@@ -158,7 +159,9 @@ class TransactionalAttempts:
         self._target, self._lane, self._sent, self._is_wanted = target, lane, sent, is_wanted
         self._id = f"{lane.settings.client_id}-{target.group}-{target.partition}"
         self._transaction = Transaction(lane.backoff, counts)
-        self._features_epoch, self._level = UNKNOWN, 0
+        self._version = TransactionVersion(
+            {END_TXN.api: END_TXN_1_MOST, TXN_OFFSET_COMMIT.api: TXN_OFFSET_COMMIT_1_MOST}
+        )
         self._group_coordinator = Coordinator(target.group, lane.brokers, lane.backoff)
         self._transaction_coordinator = Coordinator(self._id, lane.brokers, lane.backoff, TRANSACTION_KEY)
 
@@ -175,18 +178,9 @@ class TransactionalAttempts:
         self._update_version()
 
     def _update_version(self) -> None:
-        """Set the version of the next transaction by the latest features of the brokers.
-
-        A broker may offer less than the features imply, for example behind a proxy that caps an API.
-        """
+        """Set the version of the next transaction by the latest features of the brokers."""
         known = [each.versions for each in (self._group_coordinator, self._transaction_coordinator) if each.versions]
-        for versions in known:
-            if versions.features_epoch > self._features_epoch:
-                self._features_epoch = versions.features_epoch
-                self._level = versions.features.get("transaction.version", 0)
-        required = (END_TXN.api, TXN_OFFSET_COMMIT.api)
-        capable = all(versions.offered.get(api, (0, 0))[1] > VERSION_1_MOST for versions in known for api in required)
-        self._transaction.set_version_2(enabled=capable and self._level > 1)
+        self._transaction.set_version_2(enabled=self._version.is_2(known))
 
     async def make(self, offset: int) -> int:
         transaction = self._transaction
@@ -212,7 +206,7 @@ class TransactionalAttempts:
         return transaction.error
 
     def _range(self, api: ApiVersionRange) -> ApiVersionRange:
-        return api if self._transaction.version_2 else api._replace(most=VERSION_1_MOST)
+        return api if self._transaction.version_2 else api._replace(most=END_TXN_1_MOST)
 
     async def _send(self, offset: int) -> int:
         transaction, coordinator, group = self._transaction, self._transaction_coordinator, self._target.group

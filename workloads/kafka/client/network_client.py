@@ -38,6 +38,7 @@ from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Node
 from aftershock.workloads.kafka.wire.channel import Channel
+from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address
 
 
@@ -378,6 +379,11 @@ class NetworkClient:
         self.unsupported = self._refresh_since_ms = None
         self._on_event("metadata_refreshed", critical=critical)
         return True
+
+    @property
+    def versions(self) -> list[Versions]:
+        """API versions and features of the nodes that are connected now."""
+        return [channel.versions for link in self._links.values() if (channel := link.open) is not None]
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:

@@ -81,6 +81,35 @@ def topic_reference(kind: Any, name: str, topic_id: UUID | None) -> dict[str, An
 INIT_PRODUCER_ID = ApiVersionRange(Api.INIT_PRODUCER_ID, 0, 5)
 """Version 6 of the InitProducerId API is not stable in Kafka 4.3."""
 
+INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
+ADD_PARTITIONS_TO_TXN = ApiVersionRange(Api.ADD_PARTITIONS_TO_TXN, 3, 3)
+"""Clients send version 3 at most; the later versions are requests of brokers to the coordinator."""
+END_TXN = ApiVersionRange(Api.END_TXN, 3, 5)
+END_TXN_1_MOST, PRODUCE_1_MOST = 4, 11
+"""EndTxn 5 and Produce 12 belong to version 2 of the transactions (KIP-890), so version 1 uses those before."""
+
+
+class TransactionVersion:
+    """Version of the transactions that a client uses, by the finalized features in its brokers' ApiVersions responses.
+
+    A broker may offer less than the features imply, for example behind a proxy that caps an API; then version 1 is used
+    (``apis`` with the highest version of each that belongs to version 1).
+    """
+
+    def __init__(self, apis: Mapping[Api, int]) -> None:
+        self._apis, self._epoch, self._level = apis, -1, 0
+
+    def is_2(self, known: Iterable[Versions]) -> bool:
+        brokers = list(known)
+        for versions in brokers:
+            if versions.features_epoch > self._epoch:
+                self._epoch, self._level = versions.features_epoch, versions.features.get("transaction.version", 0)
+        capable = all(
+            versions.offered.get(api, (0, 0))[1] > most for versions in brokers for api, most in self._apis.items()
+        )
+        return capable and self._level > 1
+
+
 _COMPACT_SINCE = 9  # the first version of Produce with compact lengths and tagged fields
 TOPIC_IDS_SINCE = 13
 _NO_TOPIC_ID = bytes(16)
@@ -119,15 +148,19 @@ def _metadata_request_topic(messages: Any, version: int, topic: str | UUID) -> A
 class ProduceWriter:
     """Encoder of Produce requests in one API version, because kio's dataclasses are too slow for them."""
 
-    def __init__(self, kind: type[RequestPayload], acks: int, timeout_ms: int) -> None:
+    def __init__(
+        self, kind: type[RequestPayload], acks: int, timeout_ms: int, transactional_id: str | None = None
+    ) -> None:
         self.kind = kind
         compact = kind.__version__ >= _COMPACT_SINCE
         self._length = _compact_length if compact else _INT
         self._name_length = _compact_length if compact else _SHORT
         self._by_id = kind.__version__ >= TOPIC_IDS_SINCE
         self._tags = bytes(compact)
-        no_transaction = _compact_length(-1) if compact else _SHORT(-1)
-        self._head = no_transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
+        encoded = (transactional_id or "").encode()
+        length = -1 if transactional_id is None else len(encoded)
+        transaction = (_compact_length(length) if compact else _SHORT(length)) + encoded
+        self._head = transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
 
     def body(self, topics: Mapping[tuple[str, UUID | None], Sequence[tuple[int, bytes]]]) -> list[bytes]:
         """Return the parts of a Produce request; ``topics`` maps a topic's name and id to (partition, record batch)."""

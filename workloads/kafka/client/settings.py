@@ -165,6 +165,8 @@ class ProducerSettings(ClientSettings):
     partitioner_availability_timeout_ms: int = number(0)
     partitioner_ignore_keys: bool = flag(default=False)
     partitioner_rack_aware: bool = flag(default=False)
+    transactional_id: str | None = text(None)
+    transaction_timeout_ms: int = number(60_000, 1)
 
     def __post_init__(self) -> None:
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
@@ -173,6 +175,8 @@ class ProducerSettings(ClientSettings):
                 f"({self.linger_ms} + {self.request_timeout_ms}): raise delivery.timeout.ms, or lower "
                 "request.timeout.ms"
             )
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise SettingError("transactional.id needs idempotence: remove enable.idempotence, or transactional.id")
         requirements = {
             "acks=all": self.acks != -1,
             "retries above 0": self.retries == 0,

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from aftershock.errors import UnsupportedError
 from aftershock.workloads.kafka.client.requests import (
     PRODUCE,
+    PRODUCE_1_MOST,
     TOPIC_IDS_SINCE,
     ProduceWriter,
     endpoints,
@@ -24,6 +25,7 @@ from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.partitioner import Partitioner
+from aftershock.workloads.kafka.rules.transaction_manager import TransactionManager
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.batch_builder import build
@@ -59,11 +61,17 @@ class ProducerRules(NamedTuple):
             switch=settings.switch,
         )
         idempotence = Idempotence() if settings.enable_idempotence else None
+        if settings.transactional_id is not None:
+            idempotence = TransactionManager(backoff)
         limits = Limits(**{name: getattr(settings, name) for name in Limits._fields})
         accumulator = RecordAccumulator(
             limits, metadata=metadata, discovery=discovery, partitioner=partitioner, idempotence=idempotence
         )
         return cls(backoff, metadata, discovery, partitioner, idempotence, accumulator)
+
+    @property
+    def transactions(self) -> TransactionManager | None:
+        return self.idempotence if isinstance(self.idempotence, TransactionManager) else None
 
     @property
     def counts(self) -> Counter[str]:
@@ -132,7 +140,15 @@ class BatchCompleter:
             batch.in_doubt |= in_flight
             if batch.numbers is not None and batch.numbered and self._rules.idempotence is not None:
                 self._rules.idempotence.expired(batch.numbers, retried=batch.attempts.attempts > 0)
+            elif self._rules.transactions is not None:
+                self._rules.transactions.unsent_failed(int(ErrorCode.request_timed_out))
             self._end_failed(batch, ErrorCode.request_timed_out, release=not in_flight)
+
+    def drop_unsent(self, error: int) -> None:
+        """Fail the batches of an aborted transaction that were never sent (``abortUndrainedBatches``)."""
+        for batch in self._rules.accumulator.unfinished.all():
+            if not batch.numbered and self._rules.accumulator.withdraw(batch):
+                self._end_failed(batch, error)
 
     def abandon(self, error: int) -> None:
         for batch in self._rules.accumulator.unfinished.all():
@@ -204,19 +220,20 @@ class ProduceRequester:
         self._settings, self._rules = settings, rules
         self._deliveries, self._on_event = deliveries, on_event
         self._version_cap = rules.discovery.version_cap(Api.PRODUCE)
-        self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
+        self._writers: dict[int, tuple[Versions, int | None, ProduceWriter]] = {}
 
     def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, responses: Responses) -> None:
         """Send a Produce request with the connection's next flush; the response is appended to ``responses``."""
         try:
             # A new connection to the node may offer another version.
-            offered, cached = channel.versions, self._writers.get(node_id)
-            if cached is None or cached[0] is not offered:
-                kind = PRODUCE.messages(offered, self._version_cap).ProduceRequest
-                writer = ProduceWriter(kind, self._settings.acks, self._settings.request_timeout_ms)
-                self._writers[node_id] = (offered, writer)
+            offered, cap, cached = channel.versions, self._cap, self._writers.get(node_id)
+            if cached is None or cached[0] is not offered or cached[1] != cap:
+                kind, settings = PRODUCE.messages(offered, cap).ProduceRequest, self._settings
+                limits = settings.acks, settings.request_timeout_ms
+                writer = ProduceWriter(kind, *limits, settings.transactional_id)
+                self._writers[node_id] = (offered, cap, writer)
             else:
-                writer = cached[1]
+                writer = cached[2]
             topics: dict[tuple[str, UUID | None], list[tuple[int, bytes]]] = {}
             for (topic, partition), batch in batches.items():
                 if batch.attempts.attempts:
@@ -252,6 +269,14 @@ class ProduceRequester:
         except ConnectionError:
             self._fail(batches, ErrorCode.network_exception, now_ms, sent=False)
 
+    @property
+    def _cap(self) -> int | None:
+        """Highest version of Produce requests, None without a limit."""
+        transactions = self._rules.transactions
+        if transactions is None or transactions.version_2:
+            return self._version_cap
+        return PRODUCE_1_MOST if self._version_cap is None else min(self._version_cap, PRODUCE_1_MOST)
+
     def prepare(self) -> None:
         """Compile the encoder and decoder of the Produce API, so that this does not delay the first record."""
         prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
@@ -269,6 +294,7 @@ class ProduceRequester:
             producer_epoch=producer.epoch,
             base_sequence=-1 if numbers is None else numbers.base_sequence,
             compression=self._settings.compression_type,
+            transactional=self._settings.transactional_id is not None,
         )
         self._rules.accumulator.built(batch, len(data))
         return data

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from kio.schema.errors import ErrorCode
 
-from aftershock.errors import BrokerError, ClientError, UnsupportedError
+from aftershock.errors import BrokerError, ClientError, SettingError, UnsupportedError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.settings import ProducerSettings
 from aftershock.workloads.kafka.client.tasks import EventListener, monotonic_ms
@@ -21,6 +21,7 @@ from aftershock.workloads.kafka.producer.produce_request import (
 from aftershock.workloads.kafka.producer.sender import Sender
 from aftershock.workloads.kafka.rules.accumulator import AppendResult
 from aftershock.workloads.kafka.rules.batch import Headers
+from aftershock.workloads.kafka.rules.transaction_manager import State, TransactionManager
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes, compression
 
@@ -51,7 +52,7 @@ class Producer:
         draw = draw or random.Random()  # noqa: S311  # spreads load and back-offs; not a secret
         rules = ProducerRules.of(settings, draw)
         self._settings, self._rules, self._report = settings, rules, report
-        self._append = rules.accumulator.append
+        self._append, self._transactions = rules.accumulator.append, rules.transactions
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._wall_ms = time.time() * 1000 - monotonic_ms()
         self._closing = False
@@ -124,8 +125,11 @@ class Producer:
         now = time.monotonic() * 1000 if now_ms is None else now_ms
         if self._closing:
             raise ClientError("the producer is closed; create a new one")
+        transactions = self._transactions
         if self._sender.error is not None:
             code = self._sender.code
+        elif transactions is not None and not transactions.accepts_records:
+            code = transactions.error or int(ErrorCode.invalid_txn_state)
         else:
             result = self._append(topic, value, key, headers, partition, token, int(now + self._wall_ms), now)
             if result is _JOINED:
@@ -140,6 +144,8 @@ class Producer:
                 code = metadata.error
             if not code:
                 return False
+            if transactions is not None:
+                transactions.unsent_failed(code)
         self._report(rejected_delivery(topic, partition, token, code))
         return True
 
@@ -170,8 +176,64 @@ class Producer:
             if self._closing or monotonic_ms() >= until_ms:
                 metadata = self._rules.metadata.topic(topic)
                 code = (metadata.error if metadata is not None else 0) or int(ErrorCode.request_timed_out)
+                if self._transactions is not None:
+                    self._transactions.unsent_failed(code)
                 self._report(rejected_delivery(topic, partition, token, code))
                 return
+
+    @property
+    def transactions(self) -> TransactionManager:
+        """State of the producer's transactions; raises SettingError without ``transactional.id``."""
+        if self._transactions is None:
+            raise SettingError("transactions need transactional.id: set it")
+        return self._transactions
+
+    async def begin_transaction(self, timeout_ms: float) -> None:
+        """Begin a transaction, after the producer has got an id or epoch if it needs one.
+
+        Raises ClientError if the producer has failed or the previous transaction has not ended, TimeoutError.
+        """
+        transactions, until_ms = self.transactions, monotonic_ms() + timeout_ms
+        self._sender.wake()
+        while self._sender.error is None and transactions.state is State.INITIALIZING:
+            if monotonic_ms() >= until_ms:
+                raise TimeoutError(f"the coordinator gave no producer id within {timeout_ms:g} ms")
+            await self._next_change(until_ms)
+        if self._sender.error is not None:
+            raise self._sender.error
+        transactions.begin()
+
+    async def commit_transaction(self, timeout_ms: float) -> None:
+        """Send all records and commit the transaction; after a TimeoutError call it again, or close the producer.
+
+        Raises BrokerError if the transaction must be aborted (its state is then ABORTABLE_ERROR), ClientError after an
+        error that ends the producer, TimeoutError after ``timeout_ms``, when the outcome is not known yet.
+        """
+        if self._sender.error is None and self.transactions.state is not State.COMMITTING:
+            self.transactions.begin_commit()
+        await self._ended(timeout_ms)
+
+    async def abort_transaction(self, timeout_ms: float, *, after_commit: bool = False) -> None:
+        """Drop the records that were not sent yet and abort the transaction; raises as ``commit_transaction``.
+
+        ``after_commit`` permits an abort whose commit has timed out, against Kafka's rules.
+        """
+        if self._sender.error is None and self.transactions.state is not State.ABORTING:
+            self.transactions.begin_abort(after_commit=after_commit)
+        await self._ended(timeout_ms)
+
+    async def _ended(self, timeout_ms: float) -> None:
+        transactions, until_ms = self.transactions, monotonic_ms() + timeout_ms
+        self._sender.wake()
+        while transactions.state not in {State.READY, State.INITIALIZING}:
+            if self._sender.error is not None:
+                raise self._sender.error
+            if transactions.state is State.ABORTABLE_ERROR:
+                problem = codes.name(transactions.error)
+                raise BrokerError(f"the transaction must be aborted: {problem}", transactions.error)
+            if monotonic_ms() >= until_ms:
+                raise TimeoutError(f"the transaction did not end within {timeout_ms:g} ms")
+            await self._next_change(until_ms)
 
     async def flush(self) -> None:
         """Send all records without lingering, and wait until they are reported."""

@@ -24,7 +24,9 @@ from aftershock.workloads.kafka.producer.produce_request import (
     ProducerRules,
     Responses,
 )
+from aftershock.workloads.kafka.producer.transaction_requester import TransactionRequester
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId
+from aftershock.workloads.kafka.rules.transaction_manager import TransactionManager
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel
 
@@ -58,6 +60,9 @@ class Sender:
         self._unwritten: set[Channel] = set()
         self._producer = ProducerId()
         self._id_request: asyncio.Task[None] | None = None
+        self._transactions: TransactionRequester | None = None
+        if rules.transactions is not None:
+            self._transactions = TransactionRequester(settings, rules.transactions, brokers, rules.backoff, self.wake)
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -79,6 +84,8 @@ class Sender:
         if self._id_request is not None:
             self._id_request.cancel()
             await asyncio.wait([self._id_request])
+        if self._transactions is not None:
+            await self._transactions.close()
 
     def _turn(self, *, timer_fired: bool = False) -> None:
         if timer_fired:
@@ -101,9 +108,13 @@ class Sender:
                 if code := idempotence.fatal_error:
                     self.give_up(BrokerError(f"the cluster rejects this producer: {codes.name(code)}", code), code)
                     return
-                if idempotence.needs_id and self._id_request is None:
+                if isinstance(idempotence, TransactionManager):
+                    self._advance_transaction(idempotence)
+                elif idempotence.needs_id and self._id_request is None:
                     self._id_request = self._loop.create_task(self._obtain_id(idempotence))
-                if (producer := idempotence.producer) != self._producer:
+                # with version 2 every transaction raises the epoch, which is no event
+                is_news = self._transactions is None or idempotence.producer.id != self._producer.id
+                if (producer := idempotence.producer) != self._producer and is_news:
                     event = "epoch_bumped" if producer.id == self._producer.id else "producer_id"
                     self._producer = producer
                     self._on_event(event, producer_id=producer.id, epoch=producer.epoch)
@@ -126,6 +137,15 @@ class Sender:
                     self._timer.cancel()
                 self._timer = self._loop.call_at(at_s, partial(self._turn, timer_fired=True))
         self._on_turn()
+
+    def _advance_transaction(self, manager: TransactionManager) -> None:
+        accumulator = self._rules.accumulator
+        if manager.drops_unsent:
+            self._deliveries.drop_unsent(manager.error or ErrorCode.transaction_abortable)
+        manager.add_partitions(accumulator.loaded)
+        accumulator.completing = manager.completing
+        if self._transactions is not None:
+            self._transactions.send_if_due(incomplete=len(accumulator.unfinished) > 0)
 
     def _send_ready(self, now_ms: float) -> float:
         """Send ready batches to all brokers that can take one; return the milliseconds until more can be sent."""

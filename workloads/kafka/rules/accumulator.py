@@ -197,7 +197,10 @@ class Ready(NamedTuple):
 
 
 class RecordAccumulator:
-    """Record accumulator of a producer; ``waiting`` and ``flushing`` count callers that wait for memory or a flush."""
+    """Record accumulator of a producer; ``waiting`` and ``flushing`` count callers that wait for memory or a flush.
+
+    ``completing`` is True while a transaction is about to end, so that no batch lingers.
+    """
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class RecordAccumulator:
         idempotence: Idempotence | None,
     ) -> None:
         self.waiting = self.flushing = 0
-        self.closing = False
+        self.closing = self.completing = False
         self.unfinished = Unfinished(limits.buffer_memory, limits.delivery_timeout_ms)
         self._limits = limits
         self._one_at_a_time = limits.max_in_flight_requests_per_connection == 1
@@ -302,6 +305,11 @@ class RecordAccumulator:
     def is_empty(self) -> bool:
         return not self._loaded
 
+    @property
+    def loaded(self) -> Iterable[TopicPartition]:
+        """Partitions with queued batches."""
+        return [queue.tp for queue in self._loaded]
+
     def ready(self, now_ms: float) -> Ready:
         """Return the brokers with ready batches, and pass the lengths of all batch queues to the partitioner."""
         nodes: dict[int, None] = {}
@@ -314,9 +322,8 @@ class RecordAccumulator:
             elif leader not in nodes and not queue.muted:
                 first = queue.batches[0]
                 left_ms = self._backoff_ms(first, now_ms)
-                if left_ms <= 0 and not (
-                    first.full or len(queue.batches) > 1 or self.waiting or self.flushing or self.closing
-                ):
+                hurries = self.waiting or self.flushing or self.closing or self.completing
+                if left_ms <= 0 and not (first.full or len(queue.batches) > 1 or hurries):
                     left_ms = first.created_ms + self._limits.linger_ms - now_ms
                 if left_ms <= 0:
                     nodes[leader] = None

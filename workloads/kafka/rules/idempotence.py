@@ -158,6 +158,14 @@ class _Partition:
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
+    def withdraw(self, failed: Numbers) -> None:
+        """Give the sequences of a batch that was surely not written to the batches in flight after it."""
+        for batch in self.in_flight:
+            if precedes(failed.base_sequence, batch.base_sequence):
+                batch.base_sequence = (batch.base_sequence - failed.count) % _SEQUENCES
+                batch.renumbered = True
+        self.next_sequence = (self.next_sequence - failed.count) % _SEQUENCES
+
 
 class Idempotence:
     """Sequences in all partitions of one producer; the counter ``epoch_bumps`` includes replaced producer ids.
