@@ -8,13 +8,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from aftershock.errors import ClientError, ProtocolError, UnsupportedError
+from aftershock.workloads.kafka.rules.isolation import AbortedTransactions
 from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch import Batch, parse
 
 
 class Fetched(NamedTuple):
-    """Record batch to deliver; records before ``first_offset`` in the batch must be skipped."""
+    """Record batch to deliver; records before ``first_offset`` in the batch must be skipped.
+
+    A batch with ``delivers`` False is a control batch or part of an aborted transaction, and only moves the position.
+    """
 
     topic: str
     partition: int
@@ -23,10 +27,14 @@ class Fetched(NamedTuple):
     leader_epoch: int
     broker_id: int
     first_offset: int
+    delivers: bool = True
 
 
 class CompletedFetch:
-    """Fetched data of one partition; ``offset`` is the partition's position after the batches that were delivered."""
+    """Fetched data of one partition; ``offset`` is the partition's position after the batches that were delivered.
+
+    ``aborted`` are the aborted transactions in the data, of a consumer that reads committed records only.
+    """
 
     def __init__(
         self,
@@ -37,7 +45,9 @@ class CompletedFetch:
         high_watermark: int,
         broker_id: int,
         check_crc: bool = True,
+        aborted: AbortedTransactions | None = None,
     ) -> None:
+        self._aborted = aborted
         self.tp, self.offset, self._size = tp, offset, len(records)
         self._high_watermark, self._broker_id = high_watermark, broker_id
         self._batches = parse(records, check_crc=check_crc)
@@ -51,11 +61,18 @@ class CompletedFetch:
         """
         for batch in self._batches:
             self._has_batch = True
+            header = batch.header
+            is_dropped = self._aborted is not None and self._aborted.drops(
+                header.producer_id,
+                batch.last_offset,
+                transactional=batch.is_transactional,
+                abort_marker=batch.marker == "abort",
+            )
             if batch.last_offset >= self.offset:
                 topic, partition = self.tp
-                return Fetched(
-                    topic, partition, batch, self._high_watermark, batch.leader_epoch, self._broker_id, self.offset
-                )
+                delivers = not (is_dropped or batch.is_control)
+                source = batch.leader_epoch, self._broker_id
+                return Fetched(topic, partition, batch, self._high_watermark, *source, self.offset, delivers)
         if not self._has_batch:
             raise ProtocolError(f"{self._size} bytes of a Fetch response contain no complete record batch")
         return None
@@ -100,7 +117,8 @@ class FetchBuffer:
     def take(self, records_max: int) -> list[Fetched]:
         """Return whole record batches in order of arrival, with at least ``records_max`` records if available.
 
-        Control batches and batches that compaction has emptied only advance the partition's position.
+        Control batches, batches of aborted transactions, and batches that compaction has emptied only advance the
+        partition's position.
         """
         batches: list[Fetched] = []
         count = 0
@@ -122,7 +140,7 @@ class FetchBuffer:
                 continue
             entry.offset = fetched.batch.last_offset + 1
             self._positions.advance(entry.tp, entry.offset, fetched.leader_epoch)
-            if fetched.batch.records and not fetched.batch.is_control:
+            if fetched.batch.records and fetched.delivers:
                 batches.append(fetched)
                 count += len(fetched.batch.records)
         return batches

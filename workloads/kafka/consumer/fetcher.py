@@ -19,8 +19,9 @@ from aftershock.errors import BrokerError
 from aftershock.workloads.kafka.client.requests import ApiVersionRange, endpoints, leader_hint
 from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.consumer.fetch_buffer import CompletedFetch
-from aftershock.workloads.kafka.consumer.shared import ConsumerContext, ConsumerSettings
+from aftershock.workloads.kafka.consumer.shared import READ_COMMITTED, ConsumerContext, ConsumerSettings
 from aftershock.workloads.kafka.rules.fetch_session import FetchPartition, FetchRequestPlan, FetchSession, SessionEvent
+from aftershock.workloads.kafka.rules.isolation import AbortedTransactions
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import AfterError, ReadReplicas
 from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
@@ -70,6 +71,7 @@ def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSetti
         max_wait=timedelta(milliseconds=settings.fetch_max_wait_ms),
         min_bytes=settings.fetch_min_bytes,
         max_bytes=settings.fetch_max_bytes,
+        isolation_level=settings.isolation_level,
         session_id=plan.session_id,
         session_epoch=plan.epoch,
         topics=topics,
@@ -331,6 +333,10 @@ class Fetcher:
         elif self._shared.positions.is_current(tp, offset):
             self._routes.redirected(tp, data.preferred_read_replica, self._shared.clock_ms())
             if data.records:
+                aborted = None
+                if self._settings.isolation_level == READ_COMMITTED:
+                    listed = data.aborted_transactions or ()
+                    aborted = AbortedTransactions((entry.producer_id, entry.first_offset) for entry in listed)
                 self._shared.buffer.add(
                     CompletedFetch(
                         tp,
@@ -339,6 +345,7 @@ class Fetcher:
                         high_watermark=data.high_watermark,
                         broker_id=pending.node_id,
                         check_crc=self._settings.check_crcs,
+                        aborted=aborted,
                     )
                 )
 

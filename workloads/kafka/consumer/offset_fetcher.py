@@ -131,7 +131,9 @@ class OffsetFetcher:
             )
             for name, of_topic in group_by_topic(requests)
         )
-        request = messages.ListOffsetsRequest(replica_id=UNKNOWN, isolation_level=0, topics=topics)
+        request = messages.ListOffsetsRequest(
+            replica_id=UNKNOWN, isolation_level=self._shared.settings.isolation_level, topics=topics
+        )
         reply = await channel.request(request, timeout_ms=self._shared.settings.request_timeout_ms)
         answers = dict.fromkeys(requests, ListedOffset(UNKNOWN_PARTITION, UNKNOWN))
         for topic in reply.response.topics:

@@ -20,6 +20,7 @@ from aftershock.workloads.kafka.wire.codec import FRAME_BYTES_MAX
 
 Topics = Sequence[str] | re.Pattern[str]
 """Topics that a consumer subscribes to by name, or a pattern that the whole names of the topics match."""
+READ_COMMITTED = 1
 MEBIBYTE = 1024 * 1024
 FETCH_BYTES_MAX = FRAME_BYTES_MAX - 10 * MEBIBYTE
 """Upper limit of ``fetch.max.bytes`` (Kafka: 2 GiB), because a response above ``FRAME_BYTES_MAX`` breaks the
@@ -90,6 +91,7 @@ class ConsumerSettings(ClientSettings):
     max_partition_fetch_bytes: int = number(MEBIBYTE)
     max_poll_records: int = number(500, 1)
     max_poll_interval_ms: int = number(300_000, 1)
+    isolation_level: int = choice(0, {"read_uncommitted": 0, "read_committed": READ_COMMITTED})
     check_crcs: bool = flag(default=True)
     fetch_session: bool = flag(default=True)
     read_replica: bool = flag(default=True)

@@ -10,10 +10,10 @@ A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its che
 A record's lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import crc32c
 
@@ -37,6 +37,8 @@ CODEC = 0b111  # bits of a batch's attributes
 LOG_APPEND_TIME = 1 << 3
 TRANSACTIONAL = 1 << 4
 CONTROL = 1 << 5
+MARKERS: Mapping[bytes, Literal["commit", "abort"]] = {b"\0\0": "abort", b"\0\1": "commit"}
+"""Types of the control records that end transactions, bytes 2 and 3 of the record's key after the key's version."""
 
 
 class Record(NamedTuple):
@@ -93,6 +95,16 @@ class Batch:
     def is_control(self) -> bool:
         """True if the records are transaction markers, which are not delivered to applications."""
         return bool(self.header.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.header.attributes & TRANSACTIONAL)
+
+    @property
+    def marker(self) -> Literal["commit", "abort"] | None:
+        """How a transaction ended whose marker the batch is; None for any other batch (``ControlRecordType``)."""
+        key = self.records[0].key if self.is_control and self.records else None
+        return None if key is None else MARKERS.get(key[2:4])
 
 
 def parse(
