@@ -1,4 +1,7 @@
-"""Warnings about valid plans that hardly mean what they say: no quorum, no writes, hours of waiting, no retry."""
+"""Warnings about valid plans that hardly mean what they say: no quorum, no writes, hours of waiting, no retry.
+
+A warning is also given for transactions that are aborted without a consumer that reads committed records only.
+"""
 
 from collections.abc import Iterator
 
@@ -25,6 +28,7 @@ def plausibility_warnings(draft: Draft) -> Iterator[Problem]:
         yield from _deadlines(draft, workload, ("workloads", index))
         yield from _timeouts(draft, workload, ("workloads", index))
     yield from _silent_topics(draft)
+    yield from _unread_aborts(draft)
 
 
 def _nodes_down(draft: Draft) -> Iterator[Problem]:
@@ -165,3 +169,22 @@ def _silent_topics(draft: Draft) -> Iterator[Problem]:
                 "as corrupt: add a `produce`, or name another topic"
             )
             yield Problem(("workloads", index, "consume", key), sentence)
+
+
+def _unread_aborts(draft: Draft) -> Iterator[Problem]:
+    """Yield a warning for transactions that are aborted although no consumer with read_committed reads their topic."""
+    if draft.unreadable_workloads or draft.attach is not None:
+        return
+    declared = [topic.name for topic in draft.topics.values()]
+    consumes = [workload.consume for workload in draft.workloads.values() if workload.consume]
+    read = {
+        name for consume in consumes if consume.isolation == "read_committed" for name in consume.topic_names(declared)
+    }
+    for index, workload in draft.workloads.items():
+        produce = workload.produce
+        if produce and produce.transaction and produce.transaction.abort and read.isdisjoint(produce.topic_names(())):
+            sentence = (
+                "no consumer reads these topics with `isolation: read_committed`, so nobody checks that the records of "
+                "aborted transactions stay hidden: add such a `consume`"
+            )
+            yield Problem(("workloads", index, "produce", "transaction", "abort"), sentence)

@@ -16,7 +16,8 @@ from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.sections.broker_settings import Owner, setting_refusal, value_refusal
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
-from aftershock.faults.sections.units import DAY_MS
+from aftershock.faults.sections.transactions import Transaction
+from aftershock.faults.sections.units import DAY_MS, format_duration
 from aftershock.faults.sections.workloads import Commit, Consume, Workload
 from aftershock.faults.targets import clients, links, roles
 
@@ -27,7 +28,7 @@ _LIBRDKAFKA = """
     connections.max.idle.ms coordinator.query.interval.ms enable.auto.commit enable.gapless.guarantee
     enable.metrics.push enable.random.seed enable.sparse.connections fetch.error.backoff.ms fetch.max.bytes
     fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.protocol
-    group.protocol.type group.remote.assignor heartbeat.interval.ms isolation.level log.connection.close
+    group.protocol.type group.remote.assignor heartbeat.interval.ms log.connection.close
     max.in.flight max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
     message.copy.max.bytes message.max.bytes message.send.max.retries metadata.max.age.ms
     metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metadata.request.timeout.ms
@@ -52,7 +53,7 @@ _REFERENCE = """
     retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.connection.setup.timeout.ms transaction.timeout.ms
 """
 _JAVA = """
-    enable.auto.commit enable.metrics.push isolation.level metadata.max.idle.ms metadata.recovery.strategy
+    enable.auto.commit enable.metrics.push metadata.max.idle.ms metadata.recovery.strategy
     partitioner.adaptive.partitioning.enable receive.buffer.bytes send.buffer.bytes
     socket.connection.setup.timeout.max.ms
 """
@@ -75,12 +76,13 @@ PLAN_KEY_FOR = {
     "auto.offset.reset": "`from` under `consume`",
     "group.id": "`group` under `consume`",
     "client.rack": "`client_rack` of the arm",
+    "transactional.id": "`transaction` under `produce`",
+    "isolation.level": "`isolation` under `consume`",
 }
 
 _HARNESS = """
     bootstrap.servers client. delivery.report.only.error enable.auto.offset.store enable.partition.eof enabled_events
     group.instance.id metadata.broker.list produce.offset.report security.protocol transaction.timeout.ms
-    transactional.id
 """
 _DANGEROUS = (
     ("plugin.", "loads code"),
@@ -116,6 +118,9 @@ BROKER_SIDE = ("session.timeout.ms", "heartbeat.interval.ms")
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
+_TIMEOUT_MAX, _TIMEOUT_MAX_MS = "transaction.max.timeout.ms", 900_000  # and its default
+TRANSACTIONAL_CLIENTS = ("reference", "confluent")
+"""Clients whose adapters produce in transactions."""
 
 
 def reference_problems(draft: Draft) -> Iterator[Problem]:
@@ -218,6 +223,8 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
                 yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
         if workload.consume:
             yield from _consume(draft, workload, workload.consume, loc)
+        if workload.produce and workload.produce.transaction:
+            yield from _transaction(draft, workload, workload.produce.transaction, loc)
         for name, arm in workload.arms.items():
             yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
             for setting in arm.settings:
@@ -305,12 +312,43 @@ def _consume(draft: Draft, workload: Workload, consume: Consume, loc: Location) 
                     f"in groups of the consumer protocol, brokers set `{setting}`: set `group.consumer.{setting}`"
                 )
                 yield Problem(place, f"{sentence} in `cluster.config`", on_key=True)
+        if consume.isolation is not None and arm.client == "exec":
+            sentence = (
+                f"`isolation` is no part of the protocol of `client: exec`, the client of arm `{name}`: give the "
+                "program a setting of its own under `settings`, or change the client"
+            )
+            yield Problem((*loc, "consume", "isolation"), sentence)
         for key, setting in own_names.items():
             if getattr(consume, key) is not None and setting in arm.settings:
                 place = (*loc, "arms", name, "settings", setting)
                 yield Problem(
                     place, f"`{key}` under `consume` sets `{setting}` already: remove one of them", on_key=True
                 )
+
+
+def _transaction(draft: Draft, workload: Workload, transaction: Transaction, loc: Location) -> Iterator[Problem]:
+    """Yield the problems of ``produce.transaction`` with the clients of the arms, and with the brokers' limit."""
+    for name, arm in workload.arms.items():
+        if arm.client not in TRANSACTIONAL_CLIENTS:
+            sentence = (
+                f"`transaction` needs `client: {'` or `client: '.join(TRANSACTIONAL_CLIENTS)}`, but the arm `{name}` "
+                f"has `client: {arm.client}`: change the client, or remove `transaction`"
+            )
+            yield Problem((*loc, "produce", "transaction"), sentence)
+        if "transaction.timeout.ms" in arm.settings:
+            place = (*loc, "arms", name, "settings", "transaction.timeout.ms")
+            sentence = "`timeout` under `transaction` sets `transaction.timeout.ms` already: remove one of them"
+            yield Problem(place, sentence, on_key=True)
+    if draft.cluster is None:
+        return
+    limit = draft.cluster.config.get(_TIMEOUT_MAX, str(_TIMEOUT_MAX_MS))
+    if limit.isdecimal() and transaction.timeout > int(limit):
+        sentence = (
+            f"a transaction's timeout of {format_duration(transaction.timeout)} exceeds the brokers' {_TIMEOUT_MAX} "
+            f"({format_duration(int(limit))}), so no producer would get an id: lower it, or raise {_TIMEOUT_MAX} in "
+            "`cluster.config`"
+        )
+        yield Problem((*loc, "produce", "transaction", "timeout"), sentence)
 
 
 def group_warnings(draft: Draft) -> Iterator[Problem]:

@@ -26,6 +26,7 @@ from pydantic import (
 
 from aftershock.faults.sections.cluster import ConfigText, Part, RackName, TopicName, text_of
 from aftershock.faults.sections.document import INTEGER_MAX
+from aftershock.faults.sections.transactions import Transaction
 from aftershock.faults.sections.units import Duration, Rate, Size, parse_duration_ms
 
 _MIB = 1_048_576
@@ -181,11 +182,14 @@ class Produce(TopicSection):
     rack: RackName | None = None
     linger: Duration = 5
     deadline: Deadline = 30_000
+    transaction: Transaction | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.topic is None) == (not self.topics):
             raise ValueError("give either `topic` or `topics` to produce to")
+        if self.transaction is not None and not self.idempotence:
+            raise ValueError("`transaction` needs an idempotent producer: remove `idempotence: false`")
         if self.idempotence and self.acks != "all":
             raise ValueError(f"idempotence needs acks: all, got {self.acks}; set idempotence: false or acks: all")
         return self
@@ -225,7 +229,7 @@ class Consume(TopicSection):
 
     The group of an arm has ``members`` consumers, in the ``racks`` in turn. ``static`` members keep their membership
     over a restart (KIP-345). ``processing`` is the time that a consumer spends on each record before the record counts
-    as delivered.
+    as delivered. ``isolation`` is Kafka's ``isolation.level``; if it is missing, the client's own default applies.
     """
 
     pattern: TopicPattern | None = None
@@ -239,6 +243,7 @@ class Consume(TopicSection):
     static: StrictBool = False
     commit: Commits | None = None
     processing: Annotated[Duration, Field(le=60_000)] = 0
+    isolation: Literal["read_committed", "read_uncommitted"] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -141,6 +141,8 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
             "linger_ms": produce.linger,
             "deadline_ms": produce.deadline,
         } | ({"producers": produce.producers} if produce.producers > 1 else {})
+        if produce.transaction:
+            sections["produce"]["transaction"] = produce.transaction.settings()
     if consume:
         sections["consume"] = {
             **_topics(consume, plan),
@@ -157,6 +159,7 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
             "static": consume.static,
             "commit": every and {"every_ms": every.every_ms, "every_records": every.every_records},
             "processing_ms": consume.processing,
+            "isolation": consume.isolation,
             "reserve": {arm: count for arm in workload.arms if (count := _reserve(workload, arm, expansion))},
         }
         sections["consume"] |= {key: value for key, value in grouping.items() if value}

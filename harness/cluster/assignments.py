@@ -100,7 +100,7 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
 def _consumers(
     consume: Mapping[str, Any], common: Mapping[str, Any], cluster: Target, context: RunContext
 ) -> Iterator[ConsumeAssignment]:
-    names = ("protocol", "assignor", "commit", "processing_ms", "pattern")
+    names = ("protocol", "assignor", "commit", "processing_ms", "pattern", "isolation")
     settings = {name: consume[name] for name in names if name in consume}
     begin = {topic: context.begin[topic] for topic in topic_names(consume) if topic in context.begin}
     settings |= {"from_": consume["from"], "begin": begin}

@@ -103,6 +103,10 @@ _CONSUME = {
     _OTHER: {"Fetch": 4, "ListOffsets": 1},
     _REFERENCE: {"Fetch": 15, "ListOffsets": 4, "OffsetForLeaderEpoch": 3, "Metadata": 10},
 }
+_TRANSACTION = {
+    _OTHER: {"InitProducerId": 0, "AddPartitionsToTxn": 0, "EndTxn": 0, "FindCoordinator": 0},
+    _REFERENCE: {"InitProducerId": 3, "AddPartitionsToTxn": 3, "EndTxn": 3, "FindCoordinator": 4},
+}
 _COMMIT = {
     _OTHER: {"FindCoordinator": 0, "OffsetCommit": 2, "OffsetFetch": 1},
     _REFERENCE: {"FindCoordinator": 4, "OffsetCommit": 8, "OffsetFetch": 9},
@@ -172,6 +176,8 @@ def _client_needs(workload: Mapping[str, Any], settings: Mapping[str, Any]) -> d
         needs |= _PRODUCE[kind]
         if produce["idempotence"]:
             needs["InitProducerId"] = 0
+        if produce.get("transaction"):
+            needs |= _TRANSACTION[kind]
     if workload.get("commit"):
         needs |= _COMMIT[kind]
     if consume := workload.get("consume"):

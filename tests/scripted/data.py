@@ -31,16 +31,17 @@ def _produce(call: Call, topic: Any, entry: Any, hints: list[Leader]) -> Answer:
     error = call.error_of(named(topic), entry.index)
     answer: Answer = {"index": entry.index, "error_code": error or 0, "base_offset": -1, "log_start_offset": 0}
     if error is None or call.script.applied:
-        done = _append(call, partition, bytes(entry.records or b""), topic)
+        done = _append(call, partition, bytes(entry.records or b""), topic, entry.index)
         answer["error_code"] = error or done.error
         answer["base_offset"] = -1 if error else done.base_offset
     return answer | _hinted(call, partition, answer["error_code"], hints)
 
 
-def _append(call: Call, partition: Partition | None, records: bytes, topic: Any) -> Appended:
+def _append(call: Call, partition: Partition | None, records: bytes, topic: Any, number: int) -> Appended:
     if partition is None:
         return Appended(unknown(named(topic)))
-    refused = partition.refusal(call.node.node_id) or transactions.refusal(call, records, named(topic), partition)
+    refused = partition.refusal(call.node.node_id)
+    refused = refused or transactions.refusal(call, records, named(topic), number, partition)
     return Appended(refused) if refused else partition.log.append(records, partition.leader.epoch)
 
 

@@ -73,7 +73,7 @@ def _at_coordinator(call: Call) -> tuple[Transaction | None, int]:
     return _known(call)
 
 
-def refusal(call: Call, records: bytes, topic: Any, partition: Partition) -> int:
+def refusal(call: Call, records: bytes, topic: Any, number: int, partition: Partition) -> int:
     """Error code for a batch that is not part of its producer's transaction; 0 if it is, or has no transaction."""
     attributes, *_, producer_id, epoch, _, _ = AFTER_CRC.unpack_from(records, UNTIL_CRC.size)
     if not attributes & TRANSACTIONAL:
@@ -83,7 +83,7 @@ def refusal(call: Call, records: bytes, topic: Any, partition: Partition) -> int
         return INVALID_PRODUCER_ID_MAPPING
     if transaction.epoch != epoch:
         return INVALID_PRODUCER_EPOCH
-    place = call.name_of(topic), call.cluster.topic(topic).partitions.index(partition)
+    place = call.name_of(topic), number
     if call.request.version >= PRODUCE_ADDS_SINCE:
         transaction.partitions[place] = partition
     return 0 if place in transaction.partitions else INVALID_TXN_STATE
@@ -145,6 +145,9 @@ def _hold(call: Call, transaction: Transaction | None, refused: int, topic: Any,
 async def end_txn(call: Call) -> Answer:
     """With version 2 of the transactions the end raises the epoch, and a repeated end is known by the epoch before."""
     transaction, error = _at_coordinator(call)
+    if transaction and not (transaction.partitions or transaction.groups or transaction.ended is None):
+        error = 0 if transaction.ended == call.body.committed else INVALID_TXN_STATE
+        transaction = transaction if not error else None
     if call.request.version >= TRANSACTION_VERSION_2_SINCE:
         if error == INVALID_PRODUCER_EPOCH:
             known = call.cluster.transactions[call.body.transactional_id]

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -23,10 +23,18 @@ from aftershock.workloads.adapters.confluent_settings import Traffic, committer_
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
 from aftershock.workloads.adapters.sending import (
     REQUEST_TIMEOUT_S,
+    DueRecord,
     PollingSender,
     ProduceRecorder,
     SendRecorder,
     retry_until_result,
+)
+from aftershock.workloads.adapters.transacting import (
+    DriverThread,
+    ProducerFailedError,
+    TransactionalClient,
+    TransactionDriver,
+    TransactionRefusedError,
 )
 from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, Place, ProduceAssignment
 from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reported
@@ -69,12 +77,26 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         self._assignment = assignment
         self._producer = Producer(producer_config(assignment) | self._callbacks)
         self._sending = ProduceRecorder(assignment, clock)
+        self._transactions: ConfluentTransactions | None = None
+        if assignment.transaction:
+            self._transactions = ConfluentTransactions(assignment, clock, self._sending, self._producer, self._renewed)
+
+    def _renewed(self) -> Producer:
+        return Producer(producer_config(self._assignment) | self._callbacks)
 
     def prepare(self) -> None:
         for topic in self._assignment.topics:
             wait_for_leaders(self._producer, topic.name, topic.partitions)
+        if self._transactions is not None:
+            self._transactions.start()
+
+    def answer(self) -> dict[str, Any] | None:
+        return self._sending.answer(busy=self._transactions is not None and self._transactions.thread.busy)
 
     def _poll(self, wait_us: int) -> None:
+        if self._transactions is not None:
+            self._transactions.collect(wait_us)
+            return
         # librdkafka waits in whole milliseconds; a shorter wait would spin
         if 0 < wait_us < US_PER_MS:
             time.sleep(wait_us / US_PER_S)
@@ -82,6 +104,9 @@ class ConfluentProducer(ConfluentClient, PollingSender):
             self._producer.poll(wait_us // US_PER_MS / 1000)
 
     def _send(self) -> None:
+        if self._transactions is not None:
+            self._transactions.thread.records.put(self._sending.begin_record())
+            return
         seq, key, value, mark, topic = self._sending.begin_record()
         try:
             self._producer.produce(
@@ -106,6 +131,116 @@ class ConfluentProducer(ConfluentClient, PollingSender):
 
     def close(self) -> None:
         """Do nothing, because the worker is about to exit; records without a final status are in doubt."""
+
+
+_TRANSACTION_POLL_S = 0.005  # of the thread of transactions, while no record is due
+
+
+class ConfluentTransactions(TransactionalClient):
+    """Transactions on librdkafka, whose calls block, in a thread of their own.
+
+    Delivery reports come in that thread, and are recorded in the main thread.
+    """
+
+    def __init__(
+        self,
+        assignment: ProduceAssignment,
+        clock: Clock,
+        sending: ProduceRecorder,
+        producer: Producer,
+        renewed: Callable[[], Producer],
+    ) -> None:
+        self._assignment, self._sending, self._producer, self._renewed = assignment, sending, producer, renewed
+        self._wait_s = assignment.deadline_ms / 1000
+        self._results: SimpleQueue[tuple[int, Status, int, int, int]] = SimpleQueue()
+        self.thread = DriverThread(TransactionDriver(assignment, clock, sending, self))
+
+    def start(self) -> None:
+        """Initialise the transactions, however long that takes, and start the thread."""
+        self._init()
+        self.thread.start()
+
+    def _init(self) -> None:
+        while True:
+            try:
+                self._producer.init_transactions(self._wait_s)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            else:
+                return
+
+    def collect(self, wait_us: int) -> None:
+        """Record results of records, waiting up to ``wait_us`` for the first; raise the error of the thread."""
+        self.thread.check()
+        try:
+            while True:
+                seq, status, code, partition, offset = self._results.get(timeout=max(0, wait_us) / US_PER_S)
+                self._sending.ended(seq, status, code, partition=partition, offset=offset)
+                wait_us = 0
+        except Empty:
+            return
+
+    async def next_record(self) -> DueRecord | None:
+        while (record := self.thread.take(_TRANSACTION_POLL_S)) is None:
+            self._producer.poll(0)
+            if self._sending.over and self.thread.records.empty():
+                return None
+        return record
+
+    async def begin(self) -> None:
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise ProducerFailedError(error.args[0].code(), in_doubt=False) from error
+
+    def identity(self) -> tuple[int, int, int]:
+        return UNKNOWN, UNKNOWN, UNKNOWN  # librdkafka does not tell them
+
+    async def send(self, record: DueRecord) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            code = KafkaError.NO_ERROR if error is None else error.code()
+            place = _or_unknown(message.partition()), _or_unknown(message.offset())
+            self._results.put((record.seq, status_of_code(code), code, *place))
+
+        headers: Any = [(HEADER, record.mark)]
+        try:
+            self._producer.produce(record.topic, record.value, record.key, headers=headers, on_delivery=on_delivery)
+        except BufferError:
+            self.reject(record.seq, KafkaError._QUEUE_FULL)  # noqa: SLF001  # librdkafka's local errors are public so
+        except KafkaException as refused:
+            self.reject(record.seq, refused.args[0].code())
+        self._producer.poll(0)
+
+    def reject(self, seq: int, code: int) -> None:
+        self._results.put((seq, Status.FAILED, code, UNKNOWN, UNKNOWN))
+
+    async def flush(self) -> None:
+        self._producer.flush(self._wait_s)
+
+    async def commit(self) -> None:
+        self._end(self._producer.commit_transaction)
+
+    async def abort(self, *, after_commit: bool) -> bool:  # noqa: ARG002  # librdkafka refuses an abort after a commit
+        self._end(self._producer.abort_transaction)
+        return False
+
+    def _end(self, call: Callable[[float], None]) -> None:
+        try:
+            call(self._wait_s)
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if reason.txn_requires_abort():
+                raise TransactionRefusedError(reason.code()) from error
+            if reason.retriable() and not reason.fatal():
+                raise TimeoutError from error
+            raise ProducerFailedError(reason.code(), in_doubt=True) from error
+
+    async def reopen(self) -> None:
+        self._producer.purge()
+        self._producer.poll(0)
+        self._producer = self._renewed()
+        self._init()
 
 
 def _places(partitions: Sequence[TopicPartition]) -> list[Place]:

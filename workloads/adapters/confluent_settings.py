@@ -97,7 +97,7 @@ _REFUSED = {
     "group.id": "name the consumer group with group in the workload",
     "produce.offset.report": "the harness needs the offsets of delivered records",
     "statistics.interval.ms": "the harness sets the interval, to count each broker's traffic",
-    "transactional.id": "producers of a run begin no transactions",
+    "transactional.id": "transactions are planned with transaction under produce",
 }
 
 
@@ -107,8 +107,11 @@ def producer_config(assignment: ProduceAssignment) -> Config:
         "acks": assignment.acks,
         "enable.idempotence": assignment.idempotence,
         "linger.ms": assignment.linger_ms,
-        "delivery.timeout.ms": assignment.deadline_ms,
+        "delivery.timeout.ms": assignment.delivery_timeout_ms,
     }
+    if assignment.transaction:
+        planned["transactional.id"] = assignment.transactional_id or ""
+        planned["transaction.timeout.ms"] = assignment.transaction.timeout_ms
     return _common(assignment) | planned | _own(assignment, CONSUMER_ONLY)
 
 
@@ -129,6 +132,8 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
         planned["group.remote.assignor" if by_coordinator else "partition.assignment.strategy"] = assignment.assignor
     if assignment.instance_id is not None:
         planned["group.instance.id"] = assignment.instance_id
+    if assignment.isolation is not None:
+        planned["isolation.level"] = assignment.isolation
     return _common(assignment) | planned | _own(assignment, PRODUCER_ONLY)
 
 

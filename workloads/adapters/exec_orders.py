@@ -206,6 +206,11 @@ parse_order = TypeAdapter[Order](Order).validate_json
 """Parse an order; raise pydantic's ``ValidationError`` if the line is not an order."""
 
 
+def _isolation(assignment: Assignment) -> dict[str, Setting]:
+    isolation = assignment.isolation if isinstance(assignment, ConsumeAssignment) else None
+    return {} if isolation is None else {"isolation.level": isolation}
+
+
 def start_order(assignment: Assignment, positions: Mapping[Place, int] | None = None) -> bytes:
     """Return the first order to a client program; ``positions`` are a consumer's start offsets by place."""
     # No other message or file contains the secrets of an attached cluster.
@@ -228,7 +233,7 @@ def start_order(assignment: Assignment, positions: Mapping[Place, int] | None = 
         "topic": assignment.topic,
         "partitions": assignment.partitions,
         "topics": topics,
-        "settings": {**connection, **assignment.settings},
+        "settings": {**connection, **_isolation(assignment), **assignment.settings},
     }
     if isinstance(assignment, ConsumeAssignment):
         commit = assignment.own_commits

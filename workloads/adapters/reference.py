@@ -3,19 +3,31 @@
 import asyncio
 import re
 import selectors
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import fields
 from math import ceil
 from typing import Any, NoReturn, TypeVar
 
-from aftershock.errors import BrokerError, ProtocolError
+from confluent_kafka import KafkaError
+
+from aftershock.errors import BrokerError, ClientError, ProtocolError
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient
 from aftershock.workloads.adapters.sending import (
     POLL_INTERVAL_US,
+    DueRecord,
     ProduceRecorder,
     SendingClient,
     SendRecorder,
     send_on_schedule,
+)
+from aftershock.workloads.adapters.transacting import (
+    REQUEST_TIMED_OUT,
+    ProducerFailedError,
+    RecordQueue,
+    TransactionalClient,
+    TransactionDriver,
+    TransactionRefusedError,
 )
 from aftershock.workloads.kafka.client.settings import INT32_MAX, ClientSettings, ProducerSettings, parse
 from aftershock.workloads.kafka.client.tasks import Wake
@@ -26,6 +38,7 @@ from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 from aftershock.workloads.kafka.producer.produce_request import Delivery
 from aftershock.workloads.kafka.producer.producer import Producer
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
+from aftershock.workloads.kafka.rules.transaction_manager import State
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codes import name
 from aftershock.workloads.load.assignment import (
@@ -100,6 +113,7 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
         settings |= {"group.id": assignment.group} if assignment.group else {}
         settings |= {"group.protocol": assignment.protocol} if assignment.protocol else {}
         settings |= {"group.instance.id": assignment.instance_id} if assignment.instance_id else {}
+        settings |= {"isolation.level": assignment.isolation} if assignment.isolation else {}
         if assignment.assignor:
             by_leader = assignment.protocol == "classic"
             settings["partition.assignment.strategy" if by_leader else "group.remote.assignor"] = assignment.assignor
@@ -111,12 +125,17 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
             settings["max.poll.records"] = min(POLL_RECORDS, assignment.commit.every_records)
     else:
         # a request may take no longer than the record that it carries
-        linger_ms = assignment.linger_ms if isinstance(assignment, ProduceAssignment) else 0
-        request_timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, assignment.deadline_ms - ceil(linger_ms)))
-        settings |= {"delivery.timeout.ms": assignment.deadline_ms, "request.timeout.ms": request_timeout_ms}
+        linger_ms, timeout_ms = 0.0, assignment.deadline_ms
+        if isinstance(assignment, ProduceAssignment):
+            linger_ms, timeout_ms = assignment.linger_ms, assignment.delivery_timeout_ms
+        request_timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, timeout_ms - ceil(linger_ms)))
+        settings |= {"delivery.timeout.ms": timeout_ms, "request.timeout.ms": request_timeout_ms}
     if isinstance(assignment, ProduceAssignment):
         settings |= {"acks": assignment.acks, "enable.idempotence": assignment.idempotence}
         settings["linger.ms"] = assignment.linger_ms
+        if assignment.transaction:
+            settings["transactional.id"] = assignment.transactional_id
+            settings["transaction.timeout.ms"] = assignment.transaction.timeout_ms
     all_names = {
         field.name for kind in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(kind)
     }
@@ -128,26 +147,88 @@ def reference_settings(cls: type[S], assignment: Assignment) -> S:
 _PRODUCER_CLOSE_MS = 2_000.0
 
 
-class ReferenceProducer(EventLoopClient, SendingClient):
-    """Workload producer; while its buffer is full, each record waits in its own task and delays no later record."""
+class ReferenceProducer(EventLoopClient, SendingClient, TransactionalClient):
+    """Workload producer; while its buffer is full, each record waits in its own task and delays no later record.
+
+    With transactions, records wait for their turn in a queue.
+    """
 
     _sending: ProduceRecorder
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock, events: Events) -> None:
-        settings = reference_settings(ProducerSettings, assignment)
+        self._settings = reference_settings(ProducerSettings, assignment)
         super().__init__()
-        self._assignment = assignment
-
-        async def create() -> Producer:  # a producer binds to the running loop
-            return Producer(settings, report=self._reported, on_event=events.emit)
-
-        self._producer = self._run(create())
+        self._assignment, self._events, self._clock = assignment, events, clock
+        self._producer = self._run(self._create())
+        self._counts_before: Counter[str] = Counter()  # of producers that were closed
         self._waiting: set[asyncio.Task[None]] = set()
         self._sending = ProduceRecorder(assignment, clock)
+        self._driver: TransactionDriver | None = None
+        self._queue = RecordQueue(self._sending)
+
+    async def _create(self) -> Producer:
+        """Create a producer, which binds to the running loop."""
+        return Producer(self._settings, report=self._reported, on_event=self._events.emit)
 
     def prepare(self) -> None:
         self._run(self._producer.start([topic.name for topic in self._assignment.topics]))
-        self._start(send_on_schedule(self._sending, self._send))
+        if self._assignment.transaction is None:
+            self._start(send_on_schedule(self._sending, self._send))
+        else:
+            self._driver = TransactionDriver(self._assignment, self._clock, self._sending, self)
+            self._start(send_on_schedule(self._sending, lambda: self._queue.put(self._sending.begin_record())))
+            self._start(self._driver.run())
+
+    def answer(self) -> dict[str, Any] | None:
+        return self._sending.answer(busy=self._driver is not None and self._driver.busy)
+
+    async def next_record(self) -> DueRecord | None:
+        return await self._queue.next_record()
+
+    async def begin(self) -> None:
+        try:
+            await self._producer.begin_transaction(self._assignment.deadline_ms)
+        except TimeoutError:
+            raise ProducerFailedError(REQUEST_TIMED_OUT, in_doubt=False) from None
+        except ClientError as error:
+            raise ProducerFailedError(_code(error), in_doubt=False) from error
+
+    def identity(self) -> tuple[int, int, int]:
+        transactions = self._producer.transactions
+        return *transactions.producer, 2 if transactions.version_2 else 1
+
+    async def send(self, record: DueRecord) -> None:
+        headers = ((HEADER, record.mark),)
+        if not self._producer.offer(record.topic, record.value, key=record.key, headers=headers, token=record.seq):
+            await self._producer.send(record.topic, record.value, key=record.key, headers=headers, token=record.seq)
+
+    def reject(self, seq: int, code: int) -> None:
+        self._sending.ended(seq, Status.FAILED, code)
+
+    async def flush(self) -> None:
+        await self._producer.flush()
+
+    async def commit(self) -> None:
+        await self._end(self._producer.commit_transaction(self._assignment.deadline_ms))
+
+    async def abort(self, *, after_commit: bool) -> bool:
+        await self._end(self._producer.abort_transaction(self._assignment.deadline_ms, after_commit=after_commit))
+        return self._producer.transactions.committed
+
+    async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+        try:
+            await ending
+        except ClientError as error:
+            transactions = self._producer.transactions
+            if transactions.state is State.ABORTABLE_ERROR:
+                raise TransactionRefusedError(_code(error)) from error
+            raise ProducerFailedError(_code(error), in_doubt=transactions.asked) from error
+
+    async def reopen(self) -> None:
+        await self._producer.close(0)
+        self._counts_before += self._producer.counts
+        self._producer = await self._create()
+        await self._producer.start([topic.name for topic in self._assignment.topics])
 
     def _send(self) -> None:
         seq, key, value, mark, topic = self._sending.begin_record()
@@ -173,17 +254,22 @@ class ReferenceProducer(EventLoopClient, SendingClient):
             )
 
     def progress(self) -> dict[str, Any]:
-        draws = {name: count for name, count in self._producer.counts.items() if name.startswith("partition_draws")}
+        counts = self._counts_before + self._producer.counts
+        draws = {name: count for name, count in counts.items() if name.startswith("partition_draws")}
         return self._sending.tally.progress() | {"traffic": self._producer.brokers.traffic, "counts": draws}
 
     def counters(self) -> dict[str, int]:
-        return super().counters() | dict(self._producer.counts)
+        return super().counters() | dict(self._counts_before + self._producer.counts)
 
     def reports(self) -> Collection[str]:
         return *CONNECTIONS, Reported.ATTEMPTS
 
     def close(self) -> None:
         self._leave(self._producer.close(_PRODUCER_CLOSE_MS))
+
+
+def _code(error: ClientError) -> int:
+    return error.code if isinstance(error, BrokerError) else int(KafkaError.UNKNOWN)
 
 
 POLL_MS = 50.0

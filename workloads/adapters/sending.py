@@ -111,12 +111,20 @@ class SendRecorder:
     def idle(self) -> None:
         self._spool.idle()
 
-    def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``stop`` order, with the number of records that still have no final status."""
-        if not self._stopping or self._end is None or self._answered or self.next < self._end:
+    @property
+    def over(self) -> bool:
+        """True if no record is left to be sent."""
+        return self._end is not None and self.next >= self._end
+
+    def answer(self, *, busy: bool = False) -> dict[str, Any] | None:
+        """Return the answer to a ``stop`` order, with the number of records that still have no final status.
+
+        ``busy`` is True while a transaction has not ended, whose outcome the answer waits for as for those of records.
+        """
+        if not self._stopping or self._answered or not self.over:
             return None
         unreported = self.tally.sent - self.tally.done
-        if unreported and self._clock() < self._answer_by_us:
+        if (unreported or busy) and self._clock() < self._answer_by_us:
             return None
         self._answered = True
         return {"did": "stop", "unreported": unreported}
@@ -149,6 +157,10 @@ class ProduceRecorder(SendRecorder):
         mark = pack(self._producer_id, seq, intended_us)
         topic = self._topics[seq % len(self._topics)]
         return DueRecord(seq, key, self._filler.value(seq, size_bytes), mark, topic)
+
+    def due_us(self, seq: int) -> int:
+        """Return the intended time of a record."""
+        return self._intended_us(seq)
 
 
 class SendingClient:

@@ -88,6 +88,21 @@ class _Assignment(_Message):
         return (first, *self.more_topics)
 
 
+class TransactionSettings(_Message):
+    """Transactions of a producer, as ``produce.transaction`` of the plan has them; ``abort`` is a share."""
+
+    records: int = Field(ge=1)
+    abort: float = Field(default=0, ge=0, le=1)
+    timeout_ms: int = Field(default=60_000, ge=1)
+    on_commit_timeout: Literal["retry", "abort", "close"] = "retry"
+
+    def number_of(self, seq: int) -> int:
+        return seq // self.records
+
+    def last_of(self, number: int) -> int:
+        return (number + 1) * self.records - 1
+
+
 class ProduceAssignment(_Assignment):
     """Assignment of one producer; record n goes to topic n modulo the number of topics.
 
@@ -106,7 +121,18 @@ class ProduceAssignment(_Assignment):
     idempotence: bool = True
     linger_ms: float = Field(default=5, ge=0)
     deadline_ms: int = Field(default=30_000, ge=1)
+    transaction: TransactionSettings | None = None
     seed: int
+
+    @property
+    def delivery_timeout_ms(self) -> int:
+        """``delivery.timeout.ms``: the deadline, but no longer than a transaction may last, as librdkafka requires."""
+        return min(self.deadline_ms, self.transaction.timeout_ms) if self.transaction else self.deadline_ms
+
+    @property
+    def transactional_id(self) -> str | None:
+        """``transactional.id`` of the producer, the same after a restart; None without transactions."""
+        return f"{self.run_id}-{self.worker}" if self.transaction else None
 
     @property
     def num_records(self) -> int | None:
@@ -188,6 +214,7 @@ class ConsumeAssignment(_Assignment):
     commit: CommitSchedule | None = None
     processing_ms: int = Field(default=0, ge=0)
     from_: Literal["earliest", "latest"] = "earliest"
+    isolation: Literal["read_committed", "read_uncommitted"] | None = None
     begin: dict[str, dict[int, int]] = Field(default_factory=dict)
 
     @property

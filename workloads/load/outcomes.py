@@ -37,6 +37,8 @@ from aftershock.workloads.load.assignment import (
     parse_assignment,
 )
 from aftershock.workloads.load.spool import CARRIED, POSITIONS, ROWS, UNKNOWN, VALUE_CORRUPT, Status, error_name
+from aftershock.workloads.load.transactions import SPOOL as TRANSACTIONS
+from aftershock.workloads.load.transactions import transaction_columns
 
 SCHEMA = pa.schema(
     [
@@ -69,6 +71,35 @@ SCHEMA = pa.schema(
     ]
 )
 """Columns of the outcomes: ``bytes`` is the size of a record's value; ``client_rack`` is the client's location."""
+
+TRANSACTION_SCHEMA = pa.schema(
+    [
+        ("workload", pa.string()),
+        ("arm", pa.string()),
+        ("client", pa.string()),
+        ("worker", pa.string()),
+        ("producer_id", pa.int32()),
+        ("number", pa.int64()),
+        ("first_seq", pa.int64()),
+        ("last_seq", pa.int64()),
+        ("transactional_id", pa.string()),
+        ("kafka_producer_id", pa.int64()),
+        ("kafka_epoch", pa.int32()),
+        ("version", pa.int32()),
+        ("intended", pa.string()),
+        ("outcome", pa.string()),
+        ("commit_asked", pa.bool_()),
+        ("due_us", pa.int64()),
+        ("begin_us", pa.int64()),
+        ("sent_us", pa.int64()),
+        ("asked_us", pa.int64()),
+        ("done_us", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+"""Columns of the transactions: ``due_us`` is the intended time of the last record, ``asked_us`` when the producer asked
+for the end, ``commit_asked`` True if it asked for a commit that was not refused, ``version`` that of the transactions'
+protocol (null if the client does not tell)."""
 
 SEGMENTS_A_GROUP = 8  # 131,072 rows: the row group that Spark read best, and 8 MiB at a time in the runner
 
@@ -161,6 +192,10 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, over: bool) ->
                 of_topic[str(partition)] = max(int(of_partition.max()) + 1, of_topic.get(str(partition), 0))
     open_file = outcomes / (f"part-{name}~{after:05}.parquet" if after else f"part-{name}.parquet")
     write_whole(open_file, SCHEMA, _columns(assignment, spool, [n for n in numbers if n >= after], late=True))
+    if isinstance(assignment, ProduceAssignment) and (rows_of := transaction_columns(assignment, spool)):
+        folder = outcomes.parent / TRANSACTIONS
+        folder.mkdir(exist_ok=True)
+        write_whole(folder / f"part-{name}.parquet", TRANSACTION_SCHEMA, [rows_of])
     if after > end:
         moved = list(range(end, after))
         # a short closed file is extended, so that files do not stay small at a low rate
