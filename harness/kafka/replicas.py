@@ -70,6 +70,13 @@ def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
     return {where: (starts[where], ends[where]) for where in numbers}
 
 
+def stable_offsets(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+    """Return each partition's last stable offset and high watermark; raise AdminError if a partition has no leader."""
+    numbers = [(topic, state.partition) for state in admin.partitions([topic])]
+    stable, ends = _offsets(admin, numbers, _LATEST, isolation=1), _offsets(admin, numbers, _LATEST)
+    return {where: (stable[where], ends[where]) for where in numbers}
+
+
 def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
     """Delete each partition's records below the offset in ``before``; followers delete them after their next fetch."""
     for leader, partitions in _by_leader(admin, before):
@@ -82,12 +89,14 @@ def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
         )
 
 
-def _offsets(admin: Admin, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+def _offsets(
+    admin: Admin, partitions: Iterable[TopicPartition], timestamp: int, *, isolation: int = 0
+) -> dict[TopicPartition, int]:
     values: dict[TopicPartition, int] = {}
     for leader, led in _by_leader(admin, partitions):
         kinds = offsets.ListOffsetsTopic, offsets.ListOffsetsPartition
         topics = per_topic(*kinds, led, lambda _: {"timestamp": timestamp})
-        request = message(offsets.ListOffsetsRequest, replica_id=_CONSUMER, isolation_level=0, topics=topics)
+        request = message(offsets.ListOffsetsRequest, replica_id=_CONSUMER, isolation_level=isolation, topics=topics)
         values |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
     return values
 

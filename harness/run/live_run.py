@@ -14,6 +14,7 @@ from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Marks, Timeline, phases
 from aftershock.harness.cluster.target import Target
+from aftershock.harness.kafka.batches import STABLE_EXTRA_S, read_batches, wait_until_stable
 from aftershock.harness.kafka.groups import sessions_after_run
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
 from aftershock.harness.lifecycle.heal import advise
@@ -22,6 +23,7 @@ from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.recording import Reading
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
+from aftershock.names import topic_names
 from aftershock.results.evidence.files import read_lines
 from aftershock.workloads.load import process
 from aftershock.workloads.load.events import Reported
@@ -233,6 +235,12 @@ class LiveRun:
         self.phase, self.end_us = "reading the topics and every replica", None
         log(self.phase)
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
+        transactional = [topic for topic in self.topics if topic.name in transactional_topics(self.timeline)]
+        if transactional:
+            limit_s = transaction_timeout_ms(self.timeline) / 1000 + STABLE_EXTRA_S
+            unstable = await asyncio.to_thread(wait_until_stable, cluster.admin.copy(), transactional, limit_s)
+            for topic_name, number in unstable:
+                log(f"{topic_name}/{number} has an open transaction; what it holds is not judged")
         ends = await asyncio.to_thread(end_offsets, bootstrap, self.topics, READ_IDLE_S, security)
         limit = ReadLimit(READ_IDLE_S)
         first = sum(offset for offsets in self.begin.values() for offset in offsets.values())
@@ -245,6 +253,10 @@ class LiveRun:
                 asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
                 self.leaders.write(log),
             )
+            if transactional:
+                batches = cluster.admin.copy(), transactional, ends, home / "batches"
+                readable = await asyncio.to_thread(read_batches, *batches, limit.part(), self.begin)
+                ends = {name: readable.get(name, of_topic) for name, of_topic in ends.items()}
         finally:
             limit.stop()  # the threads of a failed or interrupted read end soon
         self.phase, self.reading = "the consumers read to the ends of the topics", None
@@ -272,6 +284,18 @@ class LiveRun:
         self.home.event(self.clock.now_us(), "phase", phase=phase)
         elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
+
+
+def transactional_topics(timeline: Timeline) -> set[str]:
+    """Return the topics to which a producer of the plan writes in transactions."""
+    produces = [load["produce"] for load in timeline.workloads if (load.get("produce") or {}).get("transaction")]
+    return {name for produce in produces for name in topic_names(produce)}
+
+
+def transaction_timeout_ms(timeline: Timeline) -> int:
+    """Return the longest ``transaction.timeout.ms`` of the plan's producers, 0 without transactions."""
+    produces = [load.get("produce") or {} for load in timeline.workloads]
+    return max((int(p["transaction"]["timeout_ms"]) for p in produces if p.get("transaction")), default=0)
 
 
 def observes(timeline: Timeline) -> bool:

@@ -59,6 +59,15 @@ REQUIRED = {
         *("broker_id", "partition", "offset", "batch", "leader_epoch", "transactional"),
         *("group", "topic", "topic_partition", "committed"),
     ),
+    "transactions": (
+        *("workload", "arm", "client", "worker", "producer_id", "number", "first_seq", "last_seq"),
+        *("transactional_id", "kafka_producer_id", "kafka_epoch", "version", "intended", "outcome", "commit_asked"),
+        *("due_us", "begin_us", "sent_us", "asked_us", "done_us", "error"),
+    ),
+    "batches": (
+        *("topic", "topic_id", "partition", "first_offset", "last_offset", "leader_epoch"),
+        *("kafka_producer_id", "kafka_epoch", "base_sequence", "transactional", "marker", "coordinator_epoch"),
+    ),
 }
 
 

@@ -25,7 +25,7 @@ NAME = "manifest.json"
 DOCUMENTS = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
 LEADERS = "leaders.jsonl"
 OPTIONAL_DOCUMENTS = ("expectations.jsonl", LEADERS)
-TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
+TABLES = ("outcomes", "log", "replicas", "offsets", "metrics", "transactions", "batches")
 _LISTED_MAX = 5
 
 

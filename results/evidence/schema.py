@@ -66,7 +66,34 @@ OFFSETS = _table(
     """
 )
 
-TABLES = {"outcomes": OUTCOMES, "log": LOG, "metrics": METRICS, "replicas": REPLICAS, "offsets": OFFSETS}
+# Transactions of producers, as their producers know them; a row per transaction.
+TRANSACTIONS = _table(
+    """
+    workload string, arm string, client string, worker string, producer_id int, number bigint,
+    first_seq bigint, last_seq bigint, transactional_id string, kafka_producer_id bigint, kafka_epoch int,
+    version int, intended string, outcome string, commit_asked boolean, due_us bigint, begin_us bigint, sent_us bigint,
+    asked_us bigint, done_us bigint, error string
+    """
+)
+
+# Batches of the logs to which transactional producers write, among them the markers that end transactions.
+BATCHES = _table(
+    """
+    topic string, topic_id string, partition int, first_offset bigint, last_offset bigint, leader_epoch int,
+    kafka_producer_id bigint, kafka_epoch int, base_sequence int, transactional boolean, marker string,
+    coordinator_epoch int
+    """
+)
+
+TABLES = {
+    "outcomes": OUTCOMES,
+    "log": LOG,
+    "metrics": METRICS,
+    "replicas": REPLICAS,
+    "offsets": OFFSETS,
+    "transactions": TRANSACTIONS,
+    "batches": BATCHES,
+}
 
 # Silver: the count of each latency by everything that a check may select; null latency is censored.
 LATENCY_HIST = _table(

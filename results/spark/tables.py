@@ -87,6 +87,8 @@ class Tables:
     metrics: DataFrame
     replicas: DataFrame
     offsets: DataFrame
+    transactions: DataFrame
+    batches: DataFrame
 
 
 def columns() -> dict[str, dict[str, str]]:

@@ -31,7 +31,7 @@ HOSTILE_NAMES = (
     *("run.json\n", "ru\x00n.json", "outcomes/" + "a" * 4_000 + ".parquet", "outcomes/.hidden.parquet", "logs/x.log"),
     *("RUN.JSON", "run.json ", "outcomes/\u202eteuqrap.parquet", "pack.json/", "metrics/part-0.parquet.py", ""),
 )
-ALLOWED = ("outcomes", "metrics", "log", "offsets", "replicas")
+ALLOWED = ("outcomes", "metrics", "log", "offsets", "replicas", "transactions", "batches")
 BOMB_BYTES = 1 << 28
 Files = dict[str, bytes]
 

@@ -33,7 +33,7 @@ from aftershock.tests.torture.runner import ROOT, Experiment, Outcome
 BASES = ("demo", "commits")
 KINDS = (
     *("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json", "expectations.jsonl"),
-    *("leaders.jsonl", "manifest.json", "outcomes", "log", "replicas", "offsets", "metrics"),
+    *("leaders.jsonl", "manifest.json", "outcomes", "log", "replicas", "offsets", "metrics", "transactions", "batches"),
 )
 
 

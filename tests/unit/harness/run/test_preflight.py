@@ -38,7 +38,7 @@ def scaled(rate_per_s: float, hours: float) -> Timeline:
 def test_the_estimate_is_above_the_bytes_of_a_real_run(name: str) -> None:
     """The evidence of a run takes less than the estimate (without logs and report), and at least a quarter of it."""
     home = STORED / name
-    tables = ("outcomes", "log", "replicas", "offsets", "metrics")
+    tables = ("outcomes", "log", "replicas", "offsets", "metrics", "transactions", "batches")
     files = [path for table in tables for path in (home / table).glob("*.parquet")]
     actual = sum(path.stat().st_size for path in [*files, home / "events.jsonl", home / "journal.jsonl"])
     need = estimate(timeline(name)).disk_bytes - limits._RUN

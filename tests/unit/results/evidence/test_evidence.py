@@ -231,7 +231,8 @@ def test_the_contract_of_the_tables_is_declared_once() -> None:
         "member", "leader_epoch", "broker_id", "broker_rack", "client_rack", "high_watermark", "intended_us",
         "deadline_us", "sent_us", "done_us", "attempts", "bytes", "status", "error",
     ]  # fmt: skip
-    assert set(TABLES) == set(REQUIRED) == {"outcomes", "log", "replicas", "offsets", "metrics"}
+    names = {"outcomes", "log", "replicas", "offsets", "metrics", "transactions", "batches"}
+    assert set(TABLES) == set(REQUIRED) == names
     for table, names in REQUIRED.items():
         assert list(columns()[table])[: len(names)] == list(names), "what came later stands behind"
     assert set(CHECKS.fieldNames()) == set(Check.__dataclass_fields__)
