@@ -80,6 +80,10 @@ def intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> l
     return merged
 
 
+TRANSACTIONS = "transactions"
+"""Unit of the samples of ``transaction.latency`` and ``transaction.success``."""
+
+
 @dataclass(frozen=True)
 class SampleSize:
     """Number of samples that one arm is expected to yield for one selection of an SLO.
@@ -106,6 +110,8 @@ class SampleSize:
             cause = f"no workload produces to the topics that the arm `{self.arm}` consumes"
             return f"this SLO matches no record, because {cause}: add a `produce` to one of them"
         if not self.rate_per_s:
+            if self.unit == TRANSACTIONS:
+                return "this SLO matches no transaction: give a `produce` a `transaction`"
             cause = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
             return f"this SLO matches no record, because {cause}: give a workload a `{self.side}`"
         length_ms = self.length_ms if self.slot_ms is None else self.slot_ms
@@ -123,7 +129,7 @@ class SampleSize:
         if self.unit == "seconds":
             return f"{sentence}, which has {n}: {longer}"
         faster = math.ceil(self.needs * (self.subjects or 1) * 1000 / length_ms) if length_ms else 0
-        rate = f", or use a rate of {format_rate(faster)}" if faster else ""
+        rate = f", or use a rate of {format_rate(faster)}" if faster and self.unit != TRANSACTIONS else ""
         return f"{sentence}, and `{self.arm}` at {format_rate(self.rate_per_s)}{among} gives {n} there: {longer}{rate}"
 
 
@@ -136,6 +142,7 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
             about = selection.about
             needs = slo.needs_of(selection)
             size = SampleSize("", about.side, needs, 0, where, length_ms, each=slo.each, slot_ms=slot_ms)
+            size = replace(size, unit=TRANSACTIONS) if about.source == "transaction" else size
             size = _smallest(draft, size, selection.arm)
             yield replace(size, unit="seconds", rate_per_s=min(size.rate_per_s, 1)) if about.sampled else size
     elif isinstance(slo, Recovery) and draft.timing:
@@ -154,6 +161,8 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
             produces = [workload.produce for workload in workloads if workload.produce for _ in workload.arms]
             sent = [(produce.rate, produce.topic_names(declared)) for produce in produces]
             rates = [rate * len(topics.intersection(to)) / len(to) for rate, to in sent if topics.intersection(to)]
+        elif size.unit == TRANSACTIONS:
+            rates = [section.rate / section.transaction.records for section in sections if section.transaction]
         else:  # the rate of a closed loop depends on the cluster
             rates = [math.inf if section.rate is None else section.rate for section in sections]
         rate = min(rates, default=0.0) if size.each == "producer" else sum(rates)

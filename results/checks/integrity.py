@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
 
+from aftershock.names import topic_names
 from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Anomaly, Explanation, counted, first_match
 from aftershock.results.checks.findings.groups import REPLICA_SIDE
@@ -35,7 +36,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import committers, committing_readers, group_of
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status
 from aftershock.results.model.facts import Explained, Facts, Finding
-from aftershock.results.model.rules import RULES, UNDATED, Event, Subject
+from aftershock.results.model.rules import RULES, UNDATED, Event, Rule, Subject
 
 _NAMES_MAX = 3
 
@@ -64,6 +65,7 @@ Causes = Callable[[], Sequence[Explanation]]
 _SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
 _UNSEEN = "add to the plan traffic that these rules apply to, or let the client report what they need"
 _UNREAD = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
+_UNENDED = "find out from the transaction coordinators' logs why these transactions do not end, and run the plan again"
 _UNASSIGNED = "let the client report `assigned` before it delivers records of a partition"
 
 
@@ -126,9 +128,7 @@ def _of_subject(
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
     total = facts.finding("lost" if side == "produce" else "phantom", side, key).examined
     arm = client.arm if client else None
-    for rule_name, rule in RULES.items():
-        if subject not in rule.findings:
-            continue
+    for rule_name, rule in _rules_of(evidence, subject, client):
         nothing = Finding(rule_name, side, key, 0, 0)
         unjudged = Result(rule_name, name, arm, nothing, rule.needs.get(subject, ""), judged=False)
         finding, notes = facts.finding(rule.findings[subject], side, key), []
@@ -165,11 +165,12 @@ def _of_subject(
         undated = facts.finding("commit_undated", side, key).examined if rule_name == "commit_ahead" else 0
         if undated:
             notes.append(f"{undated} commits without the time of their sending (took_us) were not judged")
-        partial, unassigned = "", facts.finding("unassigned", side, key).broken
+        partial, unended = _unended(facts, rule_name, side, key)
+        unassigned = facts.finding("unassigned", side, key).broken
         if rule_name in _OF_ASSIGNMENTS and unassigned and finding.examined:
             partial = _UNASSIGNED
             notes.append(f"{unassigned} times a member read a partition of which it had reported no assignment")
-        notes.append(_note(facts, rule_name, finding, side, key))
+        notes += [_note(facts, rule_name, finding, side, key), unended]
         # records beyond the position at which the consumer stopped reading after the load are not judged
         unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
         if unreached:
@@ -182,6 +183,32 @@ def _of_subject(
             yield unjudged
             continue
         yield Result(rule_name, name, arm, finding, "; ".join(filter(None, notes)), partial)
+
+
+OF_TRANSACTIONS = ("aborted_read", "torn", "lost_commit", "unaborted", "fenced_write")
+"""Rules that apply only to clients that produce in transactions, or read topics to which others do."""
+_OF_WHOLE_TRANSACTIONS = ("torn", "lost_commit", "unaborted")
+
+
+def _rules_of(evidence: Evidence, subject: Subject, client: Client | None) -> Iterator[tuple[str, Rule]]:
+    for name, rule in RULES.items():
+        if subject in rule.findings and (name not in OF_TRANSACTIONS or _transacts(evidence, subject, client)):
+            yield name, rule
+
+
+def _unended(facts: Facts, rule: str, side: str, key: str) -> tuple[str, str]:
+    """Return advice and a note if transactions have not ended in the log, so that a rule can't judge them."""
+    count = facts.finding("undecided", side, key).examined if rule in _OF_WHOLE_TRANSACTIONS else 0
+    return (_UNENDED, f"{count} transactions have not ended in the log, and were not judged") if count else ("", "")
+
+
+def _transacts(evidence: Evidence, subject: Subject, client: Client | None) -> bool:
+    """Return True if a client produces in transactions, or reads (None: any) topics to which others do."""
+    transactional = [w for w in evidence.timeline["workloads"] if (w.get("produce") or {}).get("transaction")]
+    if client is not None and subject == "produce":
+        return any(workload["name"] == client.workload for workload in transactional)
+    topics = {name for workload in transactional for name in topic_names(workload["produce"])}
+    return not topics.isdisjoint(topics if client is None else client.consumes_from)
 
 
 _OF_ASSIGNMENTS = ("co_owned", "stale_assignment", "fenced")
@@ -204,6 +231,11 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
     if (rule, side) == ("backward", "consume"):
         reads, epochs = (facts.finding(name, side, key).examined for name in ("skipped", rule))
         return f"{reads - epochs} deliveries have no leader epoch" if 0 < epochs < reads else ""
+    if rule == "unaborted" and (permitted := facts.finding("unaborted_permitted", side, key).broken):
+        return (
+            f"{permitted} further transactions were committed although the application aborted them after a commit "
+            "without an answer (on_commit_timeout: abort), which version 1 of the transactions permits"
+        )
     without_offset = facts.finding("lost", side, key).examined - finding.examined
     if (rule, side) == ("misplaced", "produce") and finding.examined and without_offset > 0:
         return f"{without_offset} acknowledged records have no offset to compare"

@@ -283,9 +283,26 @@ BINS = "run int, bin_us bigint"
 _BIN = "intended_us div bin_us"
 
 
-def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
-    """Return the histogram ``run client_hash kind segment racks bin latency_us n bytes``; null means censored."""
-    return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "client_hash", "kind")
+def silver(
+    samples: DataFrame, dims: Dims, bins: DataFrame | None = None, transactions: DataFrame | None = None
+) -> DataFrame:
+    """Return the histogram ``run client_hash kind segment racks bin latency_us n bytes``; null means censored.
+
+    ``transactions`` are the samples of transactions, None if no run has any.
+    """
+    hist = latencies(samples, dims, bins).unionByName(sendings(samples, dims))
+    if transactions is not None:
+        hist = hist.unionByName(endings(transactions, dims))
+    return excused(hist, dims, "client_hash", "kind")
+
+
+def endings(transactions: DataFrame, dims: Dims) -> DataFrame:
+    """Count the times that transactions took from the intended time of their last record to their end."""
+    took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
+    rows = _placed(transactions, dims).withColumn("latency_us", took)
+    counted = rows.groupBy("run", "client_hash", "segment", "latency_us").agg(F.count("*").alias("n"))
+    absent = {name: F.lit(None).cast("bigint") for name in ("bin", "bytes")}
+    return counted.withColumns({"kind": _number("transaction"), "racks": hash_of(F.lit(None), F.lit(None)), **absent})
 
 
 def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:

@@ -20,6 +20,7 @@ from aftershock.results.checks.findings.deliveries import deliveries, of_lanes, 
 from aftershock.results.checks.findings.groups import commits, offsets, replicas
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
 from aftershock.results.checks.findings.sequences import in_doubt, sequences
+from aftershock.results.checks.findings.transactions import of_transactions
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
 from aftershock.results.measure import answers, cuts, gaps, latency
@@ -33,7 +34,7 @@ from aftershock.results.measure.load import measure_load
 from aftershock.results.measure.rebalances import ownerless_waits, reads, rebalances, waits_of
 from aftershock.results.measure.recovery import recoveries
 from aftershock.results.measure.samples import samples as samples_of
-from aftershock.results.measure.samples import without
+from aftershock.results.measure.samples import transactions, without
 from aftershock.results.model.facts import (
     MAX,
     Bin,
@@ -53,6 +54,7 @@ from aftershock.results.spark.tables import Tables, of_one_task, tables
 from aftershock.results.tables.dims import Dims, LeftOut, Scene, dims, parted
 from aftershock.results.tables.gate import open_gate
 from aftershock.results.tables.names import with_names
+from aftershock.results.tables.settled import settle
 
 TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 BIN_US = 1_000_000
@@ -78,7 +80,7 @@ def measure(
     times to leave out, by run id.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
-    read, small = tables(spark, runs), dims(spark, runs, left_out)
+    recorded, small = tables(spark, runs), dims(spark, runs, left_out)
     causes = [explanations(evidence) for evidence in runs]
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
 
@@ -100,6 +102,8 @@ def measure(
         def explained(rows: DataFrame | None) -> DataFrame | None:
             return None if rows is None else summed(rows, spark, causes)
 
+        settled = settle(recorded, runs, persist)
+        read = settled.tables
         # jobs that need only recorded rows run at the same time as the gate
         delivered = stored(deliveries(read, small))
         lanes = None if exhaustive else pool.submit(lambda: in_doubt(read, small, delivered).collect())
@@ -107,18 +111,23 @@ def measure(
             "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
             "crossed": pool.submit(_rows, proxy_bytes),
         }
-        early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered)))
+        early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered, settled.log)))
+        if (fates := settled.fates) is not None:
+            early["transactions"] = pool.submit(_rows, lambda: explained(of_transactions(recorded, fates, small)))
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         screened = None if lanes is None else [row.asDict() for row in lanes.result()]
         early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, screened)))
         sent = pool.submit(measure_load, read, small, gate.sent)
-        recorded = stored(samples_of(read, small, gate.blocks, gate.ledger))
-        samples = stored(without(recorded, small)) if left_out else recorded
+        all_samples = stored(samples_of(recorded, small, gate.blocks, gate.ledger))
+        samples = stored(without(all_samples, small)) if left_out else all_samples
         early["records"] = pool.submit(
             _rows, lambda: explained(findings_of_records(read, small, delivered, gate.blocks, gate.ledger))
         )
-        study = _Study(read, small, in_order, delivered, causes, recorded, samples, pool)
+        endings = None if settled.fates is None else transactions(recorded)
+        if endings is not None and left_out:
+            endings = without(endings, small)
+        study = _Study(read, small, in_order, delivered, causes, all_samples, samples, endings, pool)
         facts = study.facts(early, lags, sent, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
@@ -139,14 +148,17 @@ def findings_of_records(
     return reduce(DataFrame.unionByName, tables, clean)
 
 
-def findings_of_groups(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame | None:
-    """Return the findings about owners, commits and replicas as in ``summed``; None if the runs have none of them."""
+def findings_of_groups(read: Tables, dims: Dims, delivered: DataFrame, log: DataFrame) -> DataFrame | None:
+    """Return the findings about owners, commits and replicas as in ``summed``; None if the runs have none of them.
+
+    ``log`` has everything that replicas have, also markers and records of aborted transactions.
+    """
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
     tables = [
         of_lanes(delivered, dims),
         commits(read.log, delivered, dims),
         offsets(read, dims),
-        replicas(read.replicas, read.log, dims) if with_replicas else None,
+        replicas(read.replicas, log, dims) if with_replicas else None,
     ]
     present = [rows for rows in tables if rows is not None]
     return reduce(DataFrame.unionByName, present) if present else None
@@ -171,6 +183,7 @@ class _Study:
     """Tables of all runs and the Spark jobs on these tables; ``causes`` are the explanations of each run.
 
     Latencies are measured from ``samples``, successes and waits from ``recorded``; they differ in a second measurement.
+    ``endings`` are the samples of transactions, None without any.
     """
 
     read: Tables
@@ -180,6 +193,7 @@ class _Study:
     causes: Sequence[Sequence[Explanation]]
     recorded: DataFrame
     samples: DataFrame
+    endings: DataFrame | None
     pool: ThreadPoolExecutor
 
     @property
@@ -217,7 +231,9 @@ class _Study:
         pool = self.pool
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
-            lambda: self._collected(latency.silver(self.samples, self.dims, None if self.many else widths))
+            lambda: self._collected(
+                latency.silver(self.samples, self.dims, None if self.many else widths, self.endings)
+            )
         )
         binned = None
         if self.many:
@@ -279,7 +295,9 @@ class _Study:
         return Facts(
             distributions=distributions,
             longest=answers.longest(rows["stretches"], stalled, scene, distributions),
-            findings=answers.findings([*rows["records"], *rows["orders"], *rows["groups"]], self.causes[run]),
+            findings=answers.findings(
+                [*rows["records"], *rows["orders"], *rows["groups"], *rows.get("transactions", ())], self.causes[run]
+            ),
             crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
             produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())},
             host=next((Host(*[row[field.name] for field in fields(Host)]) for row in rows["host"]), Host()),

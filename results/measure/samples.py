@@ -77,6 +77,24 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
     return recorded.unionByName(of_ledger, allowMissingColumns=True)
 
 
+def transactions(read: Tables) -> DataFrame:
+    """Return a sample per transaction of a producer, which is ``ok`` if it ended as planned.
+
+    Its intended time is that of its last record, before which the producer could not ask for its end.
+    """
+    planned = F.when(F.col("intended") == "abort", F.lit("aborted")).otherwise(F.lit("committed"))
+    rows = read.transactions.where("due_us is not null").select(
+        *("run", "workload", "arm", "producer_id", "done_us", "sent_us", "error"),
+        F.lit("produce").alias("op"),
+        F.col("number").alias("seq"),
+        F.col("due_us").alias("intended_us"),
+        F.when(F.col("outcome") == planned, F.lit("ok")).otherwise(F.lit("failed")).alias("status"),
+        F.lit(True).alias("due"),
+        F.lit(True).alias("timed"),
+    )
+    return read.outcomes.limit(0).select(*_COLUMNS).unionByName(rows, allowMissingColumns=True)
+
+
 def ok() -> Column:
     """Return True for a sample that was acknowledged, delivered or committed."""
     return (F.col("op") == "consume") & F.col("done_us").isNotNull() | acked()

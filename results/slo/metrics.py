@@ -16,12 +16,24 @@ Side: TypeAlias = Literal["produce", "consume", "commit"]
 EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch", "member"]
 Aggregate: TypeAlias = float | Literal["max", "mean"]
 Source: TypeAlias = Literal[
-    "latency", "service", "gap", "stalls", "lag", "age", "rebalances", "duration", "unowned", "stopped", "skew"
+    "latency",
+    "service",
+    "gap",
+    "stalls",
+    "lag",
+    "age",
+    "rebalances",
+    "duration",
+    "unowned",
+    "stopped",
+    "skew",
+    "transaction",
 ]
 """Measurement that a metric reads: latency from the intended time or (service) from the send, the longest gap between
 successes, stalls, the lag (records, or age of the oldest record) at the end of each second, or the rebalances of a
 group (their number, their longest duration, the longest wait without a delivering owner, the longest silence of a
-partition that kept its owner, and the largest difference between the members' numbers of partitions)."""
+partition that kept its owner, and the largest difference between the members' numbers of partitions), or how long a
+producer's transactions took from the intended time of their last record to their end."""
 OF_GROUPS: frozenset[Source] = frozenset({"rebalances", "duration", "unowned", "stopped", "skew"})
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -175,6 +187,10 @@ def success_sentence(selection: Selection, reading: Reading) -> str:
     return f"{reading.n - reading.censored} of {reading.n} {selection.about.counted} were acknowledged"
 
 
+def ended_sentence(_: Selection, reading: Reading) -> str:
+    return f"{reading.n - reading.censored} of {reading.n} transactions ended as planned"
+
+
 def budget_sentence(selection: Selection, reading: Reading) -> str:
     used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
     budget = percent(1 - (selection.target or Decimal(0)))
@@ -260,6 +276,8 @@ class Metric:
         """Noun for what the sample size ``n`` counts, such as records."""
         if self.source in ("duration", "stopped", "skew"):
             return "rebalances"
+        if self.source == "transaction":
+            return "transactions"
         return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
 
     @property
@@ -284,6 +302,10 @@ METRICS: dict[str, Metric] = {
     "commit.service": Metric("commit", "service", "time", _COMMITTER, has_aggregate=True),
     "produce.success": Metric("produce", "latency", "share", _PRODUCER, success_rate, success_sentence, ABOVE),
     "commit.success": Metric("commit", "latency", "share", _COMMITTER, success_rate, success_sentence, ABOVE),
+    "transaction.latency": Metric("produce", "transaction", "time", has_aggregate=True, slots=False),
+    "transaction.success": Metric(
+        "produce", "transaction", "share", (), success_rate, ended_sentence, ABOVE, slots=False
+    ),
     "produce.gap": Metric("produce", "gap", "time", _PRODUCER, sentence=gap_sentence),
     "consume.gap": Metric("consume", "gap", "time", _READER, sentence=gap_sentence),
     "commit.gap": Metric("commit", "gap", "time", _COMMITTER, sentence=gap_sentence),

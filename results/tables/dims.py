@@ -104,7 +104,7 @@ def segments_of(windows: Windows, moments: Sequence[int] = ()) -> Segments:
 
 
 SIDES = ("produce", "consume", "commit")
-KINDS = ("latency", "service", "lateness", "gap")
+KINDS = ("latency", "service", "lateness", "gap", "transaction")
 """Kinds of measurements by number: done - intended, done - sent, sent - intended, time between two successes."""
 Row = Sequence[Any]
 LeftOut: TypeAlias = Mapping[tuple[str, str], tuple[Interval, ...]]

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from aftershock.results.checks.integrity import integrity_checks, integrity_results
+from aftershock.results.checks.integrity import OF_TRANSACTIONS, integrity_checks, integrity_results
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.model.check import Status
 from aftershock.results.model.facts import Facts, Finding
@@ -107,6 +107,61 @@ def test_a_lower_commit_without_its_time_of_sending_is_undecided(
     events = [event if took is None else event | {"took_us": took} for event, took in zip(events, took_us, strict=True)]
     count = decreases(events)
     assert expected == (count.examined, count.broken, count.undated)
+
+
+def _of_transactions(
+    findings: Sequence[Finding], *, transaction: bool = True
+) -> dict[tuple[str, str], tuple[Status, str]]:
+    """Return status and why of the rules about transactions, by rule and subject, of one producer that also reads."""
+    produce = {"topic": "orders"} | ({"transaction": {"records": 10}} if transaction else {})
+    workload = {"name": "orders", "produce": produce, "consume": {"topic": "orders"}, "arms": {"a": {}}}
+    evidence = Stage(clients=[client("a")]).evidence()
+    evidence = replace(
+        evidence, timeline={**evidence.timeline, "workloads": [workload], "steps": []}, journal=(), events=()
+    )
+    facts = Facts(findings={(finding.rule, finding.side, finding.client): finding for finding in findings})
+    checks = integrity_checks(evidence, integrity_results(evidence, facts))
+    ids = {f"integrity/{rule}": rule for rule in OF_TRANSACTIONS}
+    return {(ids[check.id], check.subject): (check.status, check.why) for check in checks if check.id in ids}
+
+
+ENDED = [
+    Finding("torn", "produce", "orders/a", 20, 0),
+    Finding("lost_commit", "produce", "orders/a", 15, 0),
+    Finding("unaborted", "produce", "orders/a", 5, 0),
+    Finding("aborted_read", "consume", "orders/a", 150, 0),
+    Finding("fenced_write", "consume", "log", 60, 0),
+]
+
+
+def test_rules_about_transactions_need_transactions() -> None:
+    """Without any in the plan the rules are not even listed; with transactions each has one check."""
+    assert {} == _of_transactions(ENDED, transaction=False)
+    found = _of_transactions(ENDED)
+    assert {Status.PASS} == {status for status, _ in found.values()}
+    assert [*OF_TRANSACTIONS] == sorted((rule for rule, _ in found), key=OF_TRANSACTIONS.index)
+    assert ("fenced_write", "log") in found
+
+
+def test_transactions_that_did_not_end_are_not_judged() -> None:
+    """The rules about whole transactions are INCONCLUSIVE then, but a breach of another transaction is a breach."""
+    open_ones = Finding("undecided", "produce", "orders/a", 2, 2)
+    found = {rule: result for (rule, _), result in _of_transactions([*ENDED, open_ones]).items()}
+    for rule in ("torn", "lost_commit", "unaborted"):
+        status, why = found[rule]
+        assert status is Status.INCONCLUSIVE
+        assert "2 transactions have not ended in the log" in why
+    assert {Status.PASS} == {found[rule][0] for rule in ("aborted_read", "fenced_write")}
+    broken = replace(ENDED[0], broken=1)
+    assert Status.FAIL is dict(_of_transactions([broken, open_ones]))["torn", "arm=a produce"][0]
+
+
+def test_an_abort_after_a_commit_names_its_policy() -> None:
+    permitted = Finding("unaborted_permitted", "produce", "orders/a", 1, 1)
+    status, why = _of_transactions([*ENDED, permitted])["unaborted", "arm=a produce"]
+    assert status is Status.PASS
+    assert "1 further transactions were committed" in why
+    assert "on_commit_timeout: abort" in why
 
 
 def test_every_rule_is_counted_and_described() -> None:

@@ -12,6 +12,7 @@ from aftershock.tests.unit.results.planted import (
     readers,
     records,
     replicas,
+    transactions,
     trust,
 )
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS
@@ -29,5 +30,6 @@ __all__ = [
     "readers",
     "records",
     "replicas",
+    "transactions",
     "trust",
 ]

@@ -28,6 +28,7 @@ _GROUPS = {
     "readers": "Readers, and what brokers report to them",
     "explained_groups": "Anomalies of groups beside their cause, and beside another one",
     "replicas": "Replicas",
+    "transactions": "Transactions",
     "commits": "Commits of groups without readers",
     "members": "Members of consumer groups",
     "latencies": "Time",

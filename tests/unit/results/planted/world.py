@@ -21,8 +21,8 @@ from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import ARROW, S, clean_run
 
 Row = dict[str, Any]
-FRAMES = ("produce", "consume", "log", "metrics", "replicas", "offsets")
-SELDOM = ("replicas", "offsets")  # not in every run
+FRAMES = ("produce", "consume", "log", "metrics", "replicas", "offsets", "transactions", "batches")
+SELDOM = ("replicas", "offsets", "transactions", "batches")  # not in every run
 DOCUMENTS = ("run", "timeline", "phases", "journal", "events")
 EPOCH, MARGIN = 3, 6  # the first leader epoch; how far the high watermark is ahead of what is delivered
 SLOS = (
