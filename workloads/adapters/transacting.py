@@ -120,7 +120,7 @@ class TransactionDriver:
             else:
                 if row.sent_us == UNKNOWN:
                     row.sent_us = self._clock()
-                    self._spool.write(row)
+                self._spool.write(row)  # before the library receives the record, which may outlive this process
                 await client.send(record)
             record = await client.next_record() if record.seq < self._settings.last_of(number) else None
         row.asked_us, row.error = self._clock(), problem

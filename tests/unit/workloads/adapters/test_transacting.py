@@ -164,6 +164,27 @@ def test_a_killed_producer_leaves_its_rows(bench: Bench) -> None:
     assert UNKNOWN not in {value for row in found for value in row.values()}
 
 
+@pytest.mark.parametrize(("kind", "where"), [(ReferenceProducer, "here"), (ConfluentProducer, "live_bench")])
+def test_a_row_covers_each_record_before_it_is_sent(
+    request: pytest.FixtureRequest, kind: Callable[..., Any], where: str
+) -> None:
+    """Otherwise the records of a killed producer would belong to no transaction, and count as lost."""
+    bench: Bench = request.getfixturevalue(where)
+    told = bench.produce(transaction=PLANNED | {"records": 1_000})
+    producer = kind(told, bench.now_us, Events(told, bench.now_us))
+    producer.prepare()
+    producer.obey(Go(start_us=bench.now_us()))
+    for _ in range(500):
+        producer.step(20_000)
+        if len(acked := [row["seq"] for row in rows(bench, "p0") if row["status"] == "ok"]) > 5:
+            break
+    (row,) = pq.read_table(bench.outcomes.parent / "transactions").to_pylist()
+    assert acked
+    assert row["first_seq"] == 0
+    assert row["last_seq"] >= max(acked)
+    assert row["outcome"] == "failed"
+
+
 def test_the_share_of_aborts_follows_the_plan() -> None:
     settings = _settings()
     aborted = [is_aborted(settings, 7, "orders", number) for number in range(10_000)]
