@@ -1,5 +1,6 @@
 """The documentation is true: the site builds without warnings, and its commands and plans are valid."""
 
+import ast
 import os
 import re
 import shlex
@@ -25,7 +26,10 @@ from aftershock.tests.clients.build import CLIENTS
 from aftershock.workloads.adapters.conformance.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md"), ROOT / "README.md"])
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PACKS = sorted((ROOT / "docs" / "evidence" / "tutorials").glob("*.pack.zip"))
+TROUBLES = ROOT / "docs" / "TROUBLESHOOTING.md"
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: the Material theme announces its successor in every build
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}
@@ -81,7 +85,8 @@ def test_the_reference_of_commands_is_current() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     """A page that is missing in the navigation can't be found by readers."""
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert [] == [page.name for page in (ROOT / "docs").glob("*.md") if f": {page.name}" not in navigation]
+    names = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.parent != ROOT]
+    assert [] == [name for name in names if f": {name}" not in navigation]
 
 
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
@@ -137,3 +142,96 @@ def test_the_page_of_groups_names_what_exists() -> None:
     plan = (ROOT / "tests" / "chaos" / "known_bad" / "members.yaml").read_text(encoding="utf-8")
     bugs = {bad.caught.removeprefix("integrity/") for arm, bad in known_bad().items() if f"  {arm}: {{" in plan}
     assert bugs == cells["What such a run finds"][1]
+
+
+def quoted_messages() -> list[str]:
+    """Return the messages in the first column of the page of troubles, with … for the parts that differ."""
+    rows = re.findall(r"^\| (``.*?``(?!`)|`[^`]+`)", TROUBLES.read_text(encoding="utf-8"), re.MULTILINE)
+    return [row.removeprefix("``").removesuffix("``").strip() if row.startswith("``") else row[1:-1] for row in rows]
+
+
+def sentences() -> Iterator[str]:
+    """Yield every text in our Python modules, with … for the values in it."""
+    for part in ("faults", "harness", "results", "workloads"):
+        for module in (ROOT / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(piece.value if isinstance(piece, ast.Constant) else "…" for piece in node.values)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def is_in(message: str, all_sentences: str) -> bool:
+    """Return True if the fixed pieces of a message follow one another within one of the texts, one a line."""
+    pieces = [re.escape(piece) for piece in re.split(r"\s*…\s*", message) if piece]
+    return re.search("[^\n]*?".join(pieces), all_sentences) is not None
+
+
+def test_the_messages_in_the_page_of_troubles_exist() -> None:
+    """A message that was reworded is no longer found by users, and a made-up one never was."""
+    source = "\n".join(text.replace("\n", " ") for text in sentences())
+    messages = quoted_messages()
+    rows = re.findall(r"^\| (?!message|---)", TROUBLES.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == len(messages)
+    assert [] == [message for message in messages if not is_in(message, source)]
+    assert [] == [message for message in messages if len(message.replace("…", "")) < 12], "too short to be found"
+    assert not is_in("no Docker engine answers at …; start another engine", source)
+
+
+def examples(page: Path) -> list[tuple[str, str]]:
+    """Return the commands of a tutorial (after ``$``) with the output that the page shows; … stands for omissions."""
+    found = []
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if not language and text.startswith("$ "):
+            for part in text.removeprefix("$ ").split("\n$ "):
+                command, _, output = part.replace("\\\n", "").partition("\n")
+                found.append((command.split(" #")[0].strip(), output.strip()))
+    return found
+
+
+def assert_shown(expected: str, actual: str) -> None:
+    pieces = [re.escape(piece.strip()) for piece in expected.split("…")]
+    assert re.search(".*?".join(pieces), actual, re.DOTALL), f"not in the output:\n{expected}\n\noutput:\n{actual}"
+
+
+def perform(command: str, folder: Path) -> str:
+    words = [sys.executable, "-P", "-m", "aftershock.harness.cli", *shlex.split(command)[1:]]
+    environment = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_shows_what_its_commands_print(page: Path, tmp_path: Path) -> None:
+    """The commands that need no engine are executed, in order, beside the files that the reader has saved."""
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if language == "yaml" and (name := re.match(r"name: (\S+)", text)):
+            (tmp_path / f"{name[1]}.yaml").write_text(text, encoding="utf-8")
+    offline = [
+        example for example in examples(page) if re.match(r"aftershock (init|plan (check|show|new))", example[0])
+    ]
+    assert offline
+    for command, output in offline:
+        assert_shown(output, perform(command, tmp_path))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.name.partition(".")[0])
+def test_the_verdict_in_a_tutorial_is_that_of_its_stored_run(pack: Path, tmp_path: Path) -> None:
+    """What the pages show of a run can be recomputed from the pack beside them: verdict, story and records."""
+    name = pack.name.partition(".")[0]
+    told = [
+        (
+            re.sub(
+                r"(RUN|runs/\S+)", str(pack), re.sub(r"aftershock run \S+.*", f"aftershock verdict {pack}", command)
+            ),
+            output,
+        )
+        for page in TUTORIALS
+        for command, output in examples(page)
+        if re.match(rf"aftershock (run {name}\.yaml|explain \S*{name})", command)
+    ]
+    assert told
+    for command, output in told:
+        assert_shown(output, perform(command, tmp_path))
