@@ -18,6 +18,11 @@ def consumer_names(workload: str, arm: str, consume: Mapping[str, Any]) -> tuple
     return worker_names(workload, arm, "consume", consume.get("members", 1) + reserve.get(arm, 0))
 
 
+def outputs_reader(workload: str, arm: str) -> str:
+    """Return the name of the harness's reader of the outputs of an arm's pipe."""
+    return f"{workload}-{arm}-outputs"
+
+
 def topic_names(section: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the topics of a timeline's section ``produce``, ``consume`` or ``commit``; none of an empty section."""
     topic = section.get("topic")

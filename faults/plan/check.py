@@ -201,7 +201,7 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
             yield Problem(("cluster", "attach", "create", index), sentence)
     for index, workload in draft.workloads.items():
         loc: Location = ("workloads", index)
-        for op in ("produce", "consume", "commit"):
+        for op in ("produce", "consume", "commit", "pipe"):
             if getattr(getattr(workload, op), "rack", None) not in (None, attach.rack):
                 sentence = f"all clients of an attached cluster are in rack {attach.rack}: remove the workload's `rack`"
                 yield Problem((*loc, op, "rack"), sentence)

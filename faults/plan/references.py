@@ -18,7 +18,7 @@ from aftershock.faults.sections.broker_settings import Owner, setting_refusal, v
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.sections.transactions import Transaction
 from aftershock.faults.sections.units import DAY_MS, format_duration
-from aftershock.faults.sections.workloads import Commit, Consume, Workload
+from aftershock.faults.sections.workloads import Commit, Consume, Pipe, Produce, Workload, json_fields
 from aftershock.faults.targets import clients, links, roles
 
 _LIBRDKAFKA = """
@@ -98,7 +98,7 @@ _DANGEROUS = (
 
 def refusal(setting: str, client: str = "confluent") -> str | None:
     """Return why a plan may not use a client setting, with the remedy; None if the setting is permitted."""
-    if client == "exec" or setting in _SETTINGS_OF[client]:
+    if client in ("exec", "service") or setting in _SETTINGS_OF[client]:
         return None
     if setting in PLAN_KEY_FOR:
         return f"the client setting `{setting}` has a key of its own in a plan: use {PLAN_KEY_FOR[setting]}"
@@ -221,14 +221,14 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
             yield from _rack(draft, traffic.rack, (*loc, op, "rack"))
             if getattr(traffic, "rate", None) == 0:
                 yield Problem((*loc, op, "rate"), "a rate of 0/s sends nothing: give a rate above 0/s")
-        if workload.consume:
-            yield from _consume(draft, workload, workload.consume, loc)
-        if workload.produce and workload.produce.transaction:
-            yield from _transaction(draft, workload, workload.produce.transaction, loc)
+        yield from _sections(draft, index, workload, loc)
         for name, arm in workload.arms.items():
             yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
             for setting in arm.settings:
-                if why_not := refusal(setting, arm.client):
+                of_pipe = (
+                    workload.pipe is not None and setting == "transaction.timeout.ms"
+                )  # of the pipe's transactions
+                if not of_pipe and (why_not := refusal(setting, arm.client)):
                     yield Problem((*loc, "arms", name, "settings", setting), why_not, on_key=True)
         if commit := workload.commit:
             foreign = next((name for name, arm in workload.arms.items() if arm.client != "reference"), None)
@@ -248,11 +248,84 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
                 yield Problem((*loc, "commit", "by_coordinator"), sentence)
     for (_, owner), (index, workload) in _shared_groups(draft):
         yield from _shared_group(draft, owner, workload, ("workloads", index, "consume"))
+    yield from _values(draft)
+
+
+def _sections(draft: Draft, index: int, workload: Workload, loc: Location) -> Iterator[Problem]:
+    if workload.consume:
+        yield from _consume(draft, workload, workload.consume, loc)
+    if workload.produce and workload.produce.transaction:
+        yield from _transaction(draft, workload, workload.produce.transaction, loc)
+    if workload.pipe:
+        yield from prefix_problems(_pipe(draft, index, workload, workload.pipe), (*loc, "pipe"))
+
+
+def _values(draft: Draft) -> Iterator[Problem]:
+    """Yield a problem for each workload whose records have another JSON value than those of a workload before it."""
+    first: dict[str, Workload] = {}
+    for index, workload in draft.workloads.items():
+        for topic in workload.produce.topic_names(()) if workload.produce else ():
+            owner = first.setdefault(topic, workload)
+            if owner.produce and workload.produce and owner.produce.value != workload.produce.value:
+                sentence = (
+                    f"the workload `{owner.name}` writes another `value` to {topic}: give both workloads the same"
+                )
+                yield Problem(("workloads", index, "produce"), sentence)
+
+
+def _pipe(draft: Draft, index: int, workload: Workload, pipe: Pipe) -> Iterator[Problem]:
+    """Yield the problems of a section ``pipe`` with topics, racks and the plan's other workloads."""
+    for key, name in (("from", pipe.from_), ("to", pipe.to)):
+        yield from _declared(draft, name, (key,))
+    yield from _rack(draft, pipe.rack, ("rack",))
+    if pipe.from_ == pipe.to:
+        yield Problem(("to",), f"the pipe would read its own outputs: name another topic than {pipe.from_}")
+    declared = {topic.name for topic in draft.topics.values()}
+    own = {pipe.named(pipe.to, arm, len(workload.arms)) for arm in workload.arms}
+    if taken := sorted((own - {pipe.to}) & declared):
+        yield Problem(("to",), f"{taken[0]} is the name of an arm's output topic: remove it from `topics`")
+    inputs = False
+    for number, other in draft.workloads.items():
+        produced = other.produce.topic_names(()) if other.produce else ()
+        inputs |= pipe.from_ in produced
+        if other.produce and pipe.from_ in produced:
+            yield from _marks(pipe, other.name, other.produce)
+        read = other.consume.topic_names(declared) if other.consume else ()
+        if pipe.to in (*produced, *read):
+            verb = "produces to" if pipe.to in produced else "consumes"
+            sentence = (
+                f"the workload `{other.name}` {verb} {pipe.to}, which the harness reads as the outputs of the pipe"
+            )
+            yield Problem(("to",), f"{sentence}: give one of them another topic")
+        if other.pipe and number < index and other.pipe.to == pipe.to:
+            yield Problem(("to",), f"the workload `{other.name}` writes to {pipe.to} too: give each pipe its own topic")
+        groups = {*workload.consumer_groups} if number != index else set()
+        if (common := sorted(groups.intersection(other.consumer_groups))) and (other.consume or number < index):
+            yield Problem(
+                ("group",), f"the workload `{other.name}` uses the group {common[0]} too: give the pipe its own"
+            )
+    if not inputs and not draft.unreadable_workloads:
+        sentence = (
+            f"no workload produces to {pipe.from_}, so the pipe has no input: add `produce: {{topic: {pipe.from_}"
+        )
+        yield Problem(("from",), f"{sentence}, rate: 60/s}}`")
+
+
+def _marks(pipe: Pipe, name: str, produce: Produce) -> Iterator[Problem]:
+    """Yield why the outputs of a pipe couldn't name the records of a workload."""
+    if pipe.mark == "key" and produce.keys:
+        sentence = f"with `mark: key` each record has its own key, and the workload `{name}` has {produce.keys} keys"
+        yield Problem(("mark",), f"{sentence}: remove its `keys`, or let the service copy the header or a JSON field")
+    elif pipe.mark.startswith("$") and dict(json_fields(produce.value or {})).get(pipe.mark) != "{mark}":
+        example = pipe.mark.split(".")[-1]
+        sentence = f"the service copies the JSON field {pipe.mark}, which records of the workload `{name}` don't have"
+        yield Problem(("mark",), f'{sentence}: add it to their `value`, like {{{example}: "{{mark}}"}}')
 
 
 def _shared_groups(draft: Draft) -> Iterator[tuple[tuple[int, Workload], tuple[int, Workload]]]:
     """Yield each pair of workloads, with their indices, whose arms consume in the same group."""
-    consuming = [(index, workload) for index, workload in draft.workloads.items() if workload.consumer_groups]
+    loads = draft.workloads.items()
+    consuming = [(index, load) for index, load in loads if load.consume and load.consumer_groups]
     for earlier, later in combinations(consuming, 2):
         if not {*earlier[1].consumer_groups}.isdisjoint(later[1].consumer_groups):
             yield earlier, later

@@ -156,8 +156,8 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):
         sections = _sections(draft, size.side, name)
-        if size.side == "consume":  # every arm that produces to the topics delivers records to the consumer
-            topics = {name for consume in sections for name in consume.topic_names(declared)}
+        if size.side in ("consume", "pipe"):  # records of every arm that produces to the topics are due
+            topics = {name for section in sections for name in section.topic_names(declared)}
             produces = [workload.produce for workload in workloads if workload.produce for _ in workload.arms]
             sent = [(produce.rate, produce.topic_names(declared)) for produce in produces]
             rates = [rate * len(topics.intersection(to)) / len(to) for rate, to in sent if topics.intersection(to)]
@@ -167,7 +167,7 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
             rates = [math.inf if section.rate is None else section.rate for section in sections]
         rate = min(rates, default=0.0) if size.each == "producer" else sum(rates)
         subjects = subject_count(draft, size.side, name, size.each)
-        starved = size.side == "consume" and bool(sections) and not rates
+        starved = size.side in ("consume", "pipe") and bool(sections) and not rates
         sizes.append(replace(size, arm=name, rate_per_s=rate, subjects=subjects, starved=starved))
     return min(sizes, key=lambda size: size.rate_per_s / (size.subjects or 1), default=size)
 

@@ -200,7 +200,7 @@ def _outages(draft: Draft, workload: Workload, side: str) -> Iterator[Outage]:
     """Yield the outages of the clients of a workload on one side; with clients in several racks, those of all."""
     section = getattr(workload, side)
     racks = getattr(section, "racks", ()) or (section.rack or next(iter(draft.cluster.racks if draft.cluster else ())),)
-    by_rack = [[*client_outages(draft, rack, consumer=side == "consume")] for rack in racks]
+    by_rack = [[*client_outages(draft, rack, consumer=side in ("consume", "pipe"))] for rack in racks]
     yield from (outage for outage in by_rack[0] if all(outage in others for others in by_rack))
     if side == "produce":
         yield from unwritable(draft, section)

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.sections.workloads import Commit, Consume, Produce
+from aftershock.faults.sections.workloads import Commit, Consume, Pipe, Produce
 from aftershock.faults.targets import links, roles
 from aftershock.faults.targets.clients import OPS, Op
 from aftershock.faults.targets.clients import parse as parse_client
@@ -145,11 +145,11 @@ def workers_of(plan: Plan) -> tuple[Worker, ...]:
     for workload in plan.workloads:
         for arm_name, arm in workload.arms.items():
             for op in OPS:
-                part: Produce | Consume | Commit | None = getattr(workload, op)
+                part: Produce | Consume | Commit | Pipe | None = getattr(workload, op)
                 if part is None:
                     continue
                 guarantee = ""
-                in_group = isinstance(part, Consume) and part.group is not None
+                in_group = isinstance(part, Consume | Pipe) and part.group is not None
                 if isinstance(part, Produce):
                     guarantee = f" acks={part.acks}{' idempotent' if part.idempotence else ''}"
                 elif in_group:

@@ -6,7 +6,7 @@ parts of a plan are checked by ``plan/references.py``.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 from warnings import catch_warnings
 
@@ -167,15 +167,40 @@ class TopicSection(Part):
         return self.topics if self.topic is None else (self.topic,)
 
 
+FIELDS_MAX = 64
+
+
+def _json_value(value: dict[str, Any]) -> dict[str, Any]:
+    fields = list(json_fields(value))
+    if not 1 <= len(fields) <= FIELDS_MAX:
+        raise ValueError(f"a JSON value has 1 to {FIELDS_MAX} fields, got {len(fields)}")
+    for path, field in fields:
+        if not isinstance(field, str | bool | int | float) or (isinstance(field, float) and not math.isfinite(field)):
+            raise ValueError(f"the field {path} must be a text, a number, true, false, or an object of such fields")
+    return value
+
+
+def json_fields(value: Mapping[str, Any], path: str = "$") -> Iterator[tuple[str, Any]]:
+    """Yield the path (``$.order.id``) and the value of each field of a JSON object that is not an object itself."""
+    for name, field in value.items():
+        if isinstance(field, Mapping):
+            yield from json_fields(field, f"{path}.{name}")
+        else:
+            yield f"{path}.{name}", field
+
+
 class Produce(TopicSection):
     """Open-loop production of records at ``rate`` for each arm, with ``keys`` distinct record keys, or without keys.
 
-    The ``producers`` of an arm share the rate, and the records go to the ``topics`` in turn.
+    The ``producers`` of an arm share the rate, and the records go to the ``topics`` in turn. A record's value has
+    random bytes of ``record_size``, or it is the JSON object ``value``, in whose texts ``{mark}`` is the record's mark
+    as text, ``{key}`` its key and ``{seq}`` its number.
     """
 
     producers: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
     rate: Rate
     record_size: RecordSize = RecordSize(min=1000, max=1000)
+    value: Annotated[dict[str, Any], AfterValidator(_json_value)] | None = None
     keys: Annotated[StrictInt, Field(ge=1)] | None = None
     acks: Acks = "all"
     idempotence: StrictBool = True
@@ -190,6 +215,8 @@ class Produce(TopicSection):
             raise ValueError("give either `topic` or `topics` to produce to")
         if self.transaction is not None and not self.idempotence:
             raise ValueError("`transaction` needs an idempotent producer: remove `idempotence: false`")
+        if self.value is not None and "record_size" in self.model_fields_set:
+            raise ValueError("`value` is the whole value of a record, whose size follows from it: remove `record_size`")
         if self.idempotence and self.acks != "all":
             raise ValueError(f"idempotence needs acks: all, got {self.acks}; set idempotence: false or acks: all")
         return self
@@ -305,6 +332,88 @@ class Commit(Part):
         return self
 
 
+def _mark_place(value: object) -> object:
+    if isinstance(value, dict) and set(value) == {"value"} and isinstance(value["value"], str):
+        value = value["value"]
+        if not _JSON_PATH.fullmatch(value):
+            raise ValueError(f"`{value}` is not the path of a JSON field: write it like $.id or $.order.id")
+    elif value not in ("header", "key"):
+        raise ValueError('an output names its input by `header`, `key`, or a JSON field like {value: "$.id"}')
+    return value
+
+
+def _fan_out(value: object) -> object:
+    match = _FAN_OUT.fullmatch(str(value))
+    if match is None or int(match["most"] or match["least"]) < int(match["least"]):
+        raise ValueError(f"`{value}` is no number of outputs: write 1, 2, or a range like 1..3")
+    return value
+
+
+_JSON_PATH = re.compile(r"\$(\.[A-Za-z_][A-Za-z0-9_]{0,63}){1,8}")
+_FAN_OUT = re.compile(r"(?P<least>[1-9]\d{0,2})(\.\.(?P<most>[1-9]\d{0,2}))?")
+
+
+class Pipe(Part):
+    """Service of each arm, which reads the topic ``from`` and writes outputs to the topic ``to``.
+
+    An output names its input by its ``mark``: the header ``aftershock`` of the input, the input's key, or a field of
+    its JSON value, which the service copies. An input has ``fan_out`` outputs (1, or a range), or none if ``filter`` is
+    ``allowed``. The ``members`` are processes of the consumer group ``group``, which a coordinator must know for checks
+    of committed offsets. A ``transactional`` service promises exactly once: it writes outputs and commits offsets in
+    one transaction. A member that ends by itself is started again after ``restart``, as an orchestrator would.
+
+    With several arms, the arm A writes to the topic ``<to>-A`` in the group ``<group>-A``.
+    """
+
+    from_: TopicName = Field(alias="from")
+    to: TopicName
+    group: GroupName | None = None
+    members: Annotated[StrictInt, Field(ge=1, le=MEMBERS_MAX)] = 1
+    rack: RackName | None = None
+    mark: Annotated[str, BeforeValidator(_mark_place)] = "header"
+    filter: Literal["allowed"] | None = None
+    fan_out: Annotated[StrictInt | str, BeforeValidator(_fan_out)] = 1
+    transactional: StrictBool = False
+    restart: Annotated[Duration, Field(ge=100, le=60_000)] = 1_000
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Return the least and the largest number of outputs of an input."""
+        match = _FAN_OUT.fullmatch(str(self.fan_out))
+        least, most = (match["least"], match["most"] or match["least"]) if match else (1, 1)
+        return 0 if self.filter else int(least), int(most)
+
+    def topic_names(self, _declared: Iterable[str]) -> tuple[str, ...]:
+        return self.from_, self.to
+
+    def named(self, name: str, arm: str, arms: int) -> str:
+        """Return the name of an arm's topic or group, which has the arm's name as its end if there are several."""
+        return name if arms == 1 else f"{name}-{arm}"
+
+
+def _line_pattern(text: str) -> str:
+    try:
+        re2.compile(text, _SILENT)
+    except re2.error as error:
+        raise ValueError(f"`{text}` is not a regular expression ({error.args[0].decode()}): correct it") from None
+    return text
+
+
+class Ready(Part):
+    """How a service tells that it is ready: a line that matches ``log``, or a successful answer at ``http``."""
+
+    log: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_line_pattern)] | None = None
+    http: Annotated[str, Field(pattern=r"^http://(localhost|127\.0\.0\.1):\d{1,5}(/\S{0,200})?$")] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if (self.log is None) == (self.http is None):
+            raise ValueError(
+                "give either `log`, a pattern of a line, or `http`, an address like http://localhost:8080/"
+            )
+        return self
+
+
 class LeaderDiscovery(Part):
     """Switches for a client's rules of KIP-951; a plan's word ``response`` turns all rules on, ``metadata`` all off."""
 
@@ -323,18 +432,31 @@ class LeaderDiscovery(Part):
         return dict.fromkeys(cls.model_fields, value == "response")
 
 
+_SERVICE_KEYS = ("image", "env", "file", "ready")
+EnvText = Annotated[str, BeforeValidator(text_of), Field(max_length=4096)]
+
+
 class Arm(Part):
     """One variant of a client in a workload, which reports the rack ``client_rack`` to Kafka (KIP-392), or none.
 
     The names in ``settings`` are librdkafka's for the client ``confluent``, Kafka's for ``reference`` and ``java``, and
     those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica``,
     ``partitioner`` and ``switch`` (of the partitioner) turn rules of the ``reference`` client on or off.
+
+    A ``service`` is a program (``command``) or a container (``image``, with ``command`` as its arguments) that knows
+    nothing of Aftershock. In ``command``, in the values of its environment ``env``, and in the text of its ``file``,
+    the words ``{bootstrap}``, ``{from}``, ``{to}``, ``{group}``, ``{member}`` (the process's name) and ``{file}`` (the
+    path of the file) are replaced.
     """
 
-    client: Literal["confluent", "reference", "java", "exec"] = "confluent"
+    client: Literal["confluent", "reference", "java", "exec", "service"] = "confluent"
     command: Annotated[
-        tuple[str, ...], Field(description="command line of the program that an `exec` client runs")
+        tuple[str, ...], Field(description="command line of the program that an `exec` client or a `service` runs")
     ] = ()
+    image: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], EnvText] = {}  # noqa: RUF012 -- pydantic copies defaults
+    file: Annotated[str, Field(max_length=65_536)] | None = None
+    ready: Ready | None = None
     settings: dict[str, Setting] = {}  # noqa: RUF012 -- pydantic copies defaults
     client_rack: RackName | None = None
     leader_discovery: LeaderDiscovery | None = None
@@ -356,8 +478,15 @@ class Arm(Part):
             raise ValueError(f"{sentence}: remove it")
         if self.switch and self.partitioner == "sticky":
             raise ValueError("`partitioner: sticky` has no `switch`, which is a rule of KIP-794: remove `switch`")
-        if bool(self.command) != (self.client == "exec"):
+        if self.client == "service":
+            if not (self.command or self.image):
+                raise ValueError("a service needs a `command`, like [python3, billing.py], or an `image`")
+        elif bool(self.command) != (self.client == "exec"):
             raise ValueError("`command` and `client: exec` need each other: write `command: [python3, my_client.py]`")
+        elif own := next((key for key in _SERVICE_KEYS if getattr(self, key)), None):
+            raise ValueError(f"`{own}` belongs to a service: write `client: service`, or remove it")
+        if self.client == "service" and self.settings:
+            raise ValueError("a service gets no `settings`: give it `env`, `command` or a `file`")
         return self
 
     @property
@@ -368,19 +497,42 @@ class Arm(Part):
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
+PIPE_CLIENTS = ("service", "confluent")
+
+
 class Workload(Part):
-    """Concurrent traffic of all arms of a workload, to produce records, consume records or commit offsets."""
+    """Concurrent traffic of all arms of a workload, to produce records, consume records or commit offsets.
+
+    In a workload with a ``pipe``, each arm is a service. The records of its ``produce`` are sent by librdkafka.
+    """
 
     name: WorkloadName
     produce: Produce | None = None
     consume: Consume | None = None
     commit: Commit | None = None
+    pipe: Pipe | None = None
     arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=ARMS_MAX)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
 
     @model_validator(mode="after")
     def _has_an_operation(self) -> Self:
-        if self.produce is None and self.consume is None and self.commit is None:
-            raise ValueError("a workload needs `produce`, `consume` or `commit`; add one")
+        if self.produce is None and self.consume is None and self.commit is None and self.pipe is None:
+            raise ValueError("a workload needs `produce`, `consume`, `commit` or `pipe`; add one")
+        return self
+
+    @model_validator(mode="after")
+    def _suits_the_pipe(self) -> Self:
+        if self.pipe and (self.consume or self.commit):
+            other = "consume" if self.consume else "commit"
+            raise ValueError(f"`{other}` and `pipe` exclude each other in one workload: give `{other}` one of its own")
+        for name, arm in self.arms.items():
+            if self.pipe and arm.client not in PIPE_CLIENTS:
+                clients = " or ".join(PIPE_CLIENTS)
+                raise ValueError(f"the client {arm.client} of the arm `{name}` has no pipe: write `client: {clients}`")
+            if not self.pipe and arm.client == "service":
+                raise ValueError(
+                    f"the arm `{name}` is a service, which reads one topic and writes another: add `pipe: {{from: "
+                    "orders, to: billed, group: biller}` to its workload"
+                )
         return self
 
     @model_validator(mode="after")
@@ -403,6 +555,8 @@ class Workload(Part):
     @property
     def consumer_groups(self) -> tuple[str, ...]:
         """Full names of the consumer groups of a workload's arms, in the order of the arms; empty without a group."""
+        if self.pipe:
+            return tuple(self.pipe.named(self.pipe.group, arm, len(self.arms)) for arm in self.arms if self.pipe.group)
         group = self.consume and self.consume.group
         return tuple(f"{group}-{arm}" for arm in self.arms) if group else ()
 

@@ -3,9 +3,10 @@
 An arm (client variant) has a worker (client process) for each operation of each workload in which the arm takes part,
 or several (``producers`` and ``members`` in a plan). A client selector is one of
 
-* ``ARM`` or ``WORKLOAD/ARM``; an operation (``produce``, ``consume`` or ``commit``) restricts the selector to the
+* ``ARM`` or ``WORKLOAD/ARM``; an operation (``produce``, ``consume``, ``commit`` or ``pipe``) restricts the selector to
+the
   workers of this operation,
-* ``ARM member 3`` or ``ARM producer 3``, the third consumer or producer,
+* ``ARM member 3`` or ``ARM producer 3``, the third consumer (or process of a service) or producer,
 * ``any member of ARM``, a consumer that the compiler draws,
 * ``member of ARM that owns TOPIC/PARTITION``, the consumer to which the group's coordinator has assigned the partition.
 
@@ -20,13 +21,13 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aftershock.errors import FaultError
-from aftershock.faults.sections.workloads import Consume, Produce
+from aftershock.faults.sections.workloads import Consume, Pipe, Produce
 from aftershock.faults.targets.values import ClientProcess, TopicPartition
 from aftershock.faults.targets.world import World
 from aftershock.names import worker_names
 
-Op = Literal["produce", "consume", "commit"]
-OPS: tuple[Op, ...] = ("produce", "consume", "commit")
+Op = Literal["produce", "consume", "commit", "pipe"]
+OPS: tuple[Op, ...] = ("produce", "consume", "commit", "pipe")
 _ARM = r"(?:(?P<workload>[a-z0-9][a-z0-9_.-]{0,39})/)?(?P<arm>[a-z0-9][a-z0-9_.-]{0,39})"
 _CLIENT = re.compile(rf"{_ARM}(?: (?P<op>{'|'.join(OPS)}))?")
 _NUMBERED = re.compile(rf"{_ARM} (?P<what>member|producer) (?P<number>[1-9]\d{{0,2}})")
@@ -51,6 +52,9 @@ class HasArms(Protocol):
 
     @property
     def commit(self) -> object | None: ...
+
+    @property
+    def pipe(self) -> Pipe | None: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ class Selector:
         return not self.drawn and self.owns is None
 
     def matches(self, workload: str, arm: str, op: str) -> bool:
-        return arm == self.arm and self.workload in (None, workload) and self.op in (None, op)
+        # the members of a pipe are members of a group
+        ops = (None, op, "consume") if op == "pipe" else (None, op)
+        return arm == self.arm and self.workload in (None, workload) and self.op in ops
 
 
 def parse(text: str) -> Selector:
@@ -109,6 +115,7 @@ def planned_workers(selector: Selector, workloads: Iterable[HasArms]) -> set[str
             "produce": workload.produce.producers if workload.produce else 0,
             "consume": workload.consume.members if workload.consume else 0,
             "commit": 1 if workload.commit else 0,
+            "pipe": workload.pipe.members if workload.pipe else 0,
         }
         for arm in workload.arms:
             for op, count in counts.items():

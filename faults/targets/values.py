@@ -224,7 +224,7 @@ class ClientProcess:
     name: str
     workload: str
     arm: str
-    op: Literal["produce", "consume", "commit"]
+    op: Literal["produce", "consume", "commit", "pipe"]
     rack: str
     state: ClientState
     number: int = 1

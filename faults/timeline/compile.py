@@ -20,7 +20,7 @@ from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
 from aftershock.faults.plan.references import OFFSETS_PARTITIONS
 from aftershock.faults.sections.document import Location, PythonSourceMap, SourceMap
-from aftershock.faults.sections.workloads import Consume, Produce, Workload
+from aftershock.faults.sections.workloads import Consume, Pipe, Produce, Workload
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
 
@@ -56,7 +56,7 @@ def compile_plan(
         seed=seed,
         # of an attached cluster only `attach` is meaningful: the other fields describe a launch
         cluster=plan.cluster.model_dump(mode="json", exclude_none=True, include={"attach"} if attach else None),
-        topics=tuple(topic.model_dump(mode="json") for topic in plan.topics),
+        topics=tuple(_declared(plan)),
         workloads=tuple(_workload(workload, first_rack, plan, expansion) for workload in plan.workloads),
         timing=TimelineTiming(
             warmup_min_ms=plan.timing.warmup.min,
@@ -125,6 +125,35 @@ def _topics(section: Produce | Consume, plan: Plan) -> dict[str, Any]:
     return data | ({"pattern": pattern} if pattern else {})
 
 
+def _declared(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield the plan's topics; that of the outputs of several arms is a topic for each arm."""
+    outputs = {load.pipe.to: load for load in plan.workloads if load.pipe}
+    for topic in plan.topics:
+        data, owner = topic.model_dump(mode="json"), outputs.get(topic.name)
+        if owner is None or owner.pipe is None:
+            yield data
+            continue
+        # the broker's clock dates outputs, whatever the service writes
+        data["config"] = {"message.timestamp.type": "LogAppendTime"} | data["config"]
+        yield from (data | {"name": owner.pipe.named(topic.name, arm, len(owner.arms))} for arm in owner.arms)
+
+
+def _pipe(workload: Workload, pipe: Pipe, first_rack: str) -> dict[str, Any]:
+    arms = workload.arms
+    least, most = pipe.outputs
+    return {
+        "from": pipe.from_,
+        "to": {arm: pipe.named(pipe.to, arm, len(arms)) for arm in arms},
+        "groups": {arm: pipe.named(pipe.group, arm, len(arms)) for arm in arms} if pipe.group else {},
+        "members": pipe.members,
+        "rack": pipe.rack or first_rack,
+        "mark": pipe.mark,
+        "outputs_min": least,
+        "outputs_max": most,
+        "restart_ms": pipe.restart,
+    } | ({"transactional": True} if pipe.transactional else {})
+
+
 def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expansion) -> dict[str, Any]:
     produce, consume, commit = workload.produce, workload.consume, workload.commit
     sections: dict[str, Any] = {"name": workload.name, "produce": None, "consume": None}
@@ -143,6 +172,13 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
         } | ({"producers": produce.producers} if produce.producers > 1 else {})
         if produce.transaction:
             sections["produce"]["transaction"] = produce.transaction.settings()
+        if produce.value is not None:
+            sections["produce"]["value"] = produce.value
+        if any(
+            load.pipe and load.pipe.mark == "key" and load.pipe.from_ in produce.topic_names(())
+            for load in plan.workloads
+        ):
+            sections["produce"]["mark_is_key"] = True
     if consume:
         sections["consume"] = {
             **_topics(consume, plan),
@@ -174,10 +210,16 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
             "rack": commit.rack or first_rack,
             "deadline_ms": commit.deadline,
         }
+    if workload.pipe:
+        sections["pipe"] = _pipe(workload, workload.pipe, first_rack)
     sections["arms"] = {}
     for name, arm in workload.arms.items():
         data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
         data |= {"switches": arm.switches} if arm.switches else {}
         data |= {"command": list(arm.command)} if arm.command else {}
+        if arm.client == "service":
+            service = {"image": arm.image, "env": dict(arm.env), "file": arm.file}
+            data |= {key: value for key, value in service.items() if value}
+            data |= {"ready": arm.ready.model_dump(exclude_none=True)} if arm.ready else {}
         sections["arms"][name] = data
     return sections

@@ -1,5 +1,9 @@
-"""Command ``init``: a first plan, its test and a CI workflow, written into a user's repository."""
+"""Command ``init``: a first plan, its test and a CI workflow, or a plan for a service, for a user's repository."""
 
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -61,20 +65,105 @@ FILES = {
 }
 
 
+SERVICE_FILE = "chaos/service.yaml"
+_START, _TOPICS = (
+    "how your service is started: a command line, or `image NAME`",
+    "its input topic, output topic and group",
+)
+_VARIABLE, _MARK = "the variable that has Kafka's address", "what an output copies from its input: header, key, or $.id"
+QUESTIONS = {
+    "start": (_START, "python3 service.py"),
+    "topics": (_TOPICS, "orders billed biller"),
+    "variable": (_VARIABLE, "KAFKA"),
+    "mark": (_MARK, "header"),
+}
+"""Questions of ``init --service`` by option, each with an example."""
+
+
+def service_plan(start: str, topics: str, variable: str, mark: str) -> str:
+    """Return a plan that kills a broker and a process of a service; raise AftershockError for an unusable answer."""
+    words, names = shlex.split(start), topics.split()
+    if not words or (words[0] == "image" and len(words) == 1):
+        raise AftershockError(f"`{start}` starts nothing; give {_START}, such as {QUESTIONS['start'][1]}")
+    if len(names) != len(("from", "to", "group")):
+        raise AftershockError(f"`{topics}` is not {_TOPICS}; give three names, such as {QUESTIONS['topics'][1]}")
+    program = f"image: {json.dumps(words[1])}" if words[0] == "image" else f"command: {json.dumps(words)}"
+    source, to, group = names
+    keys = "" if mark == "key" else ", keys: 200"
+    value = f", value: {json.dumps(_nested(mark.split('.')[1:]))}" if mark.startswith("$.") else ""
+    place = f'{{value: "{mark}"}}' if mark.startswith("$.") else mark
+    return f"""\
+# Check it with `aftershock plan check`; docs/SERVICE.md of Aftershock explains it.
+name: service
+why: our service must write an output for each input when a broker or one of its own processes dies
+topics:
+  - {{name: {source}, partitions: 6, replication: 3, config: {{min.insync.replicas: 2}}}}
+  - {{name: {to}, partitions: 6, replication: 3, config: {{min.insync.replicas: 2}}}}
+workloads:
+  - name: service
+    produce: {{topic: {source}, rate: 60/s{keys}{value}}}
+    pipe: {{from: {source}, to: {to}, group: {group}, members: 2, mark: {place}}}
+    arms:
+      ours: {{client: service, {program}, env: {{{variable}: "{{bootstrap}}"}}}}
+timing: {{warmup: {{min: 5s, max: 60s}}, steady: 10s, recovery: 60s}}
+faults:
+  - {{id: broker-killed, kind: kill, broker: leader of {to}/0, at: 0s, for: 8s}}
+  - {{id: process-killed, kind: kill_client, client: ours member 1, at: 30s, for: 2s}}
+slo:
+  - "pipe.latency p95 < 2s in steady"
+"""
+
+
+def _nested(path: Sequence[str]) -> dict[str, object]:
+    return {path[0]: _nested(path[1:]) if len(path) > 1 else "{mark}"}
+
+
+def _answers(given: dict[str, str | None]) -> dict[str, str]:
+    """Return the answers to QUESTIONS, those that are missing from the terminal."""
+    missing = [name for name, answer in given.items() if answer is None]
+    if missing and not sys.stdin.isatty():
+        options = " ".join(f"--{name} {shlex.quote(QUESTIONS[name][1])}" for name in missing)
+        raise AftershockError(f"--service needs answers, and there is no terminal to ask; give them: {options}")
+    asked = {name: typer.prompt(QUESTIONS[name][0], default=QUESTIONS[name][1], err=True) for name in missing}
+    return {name: asked.get(name) or str(answer) for name, answer in given.items()}
+
+
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Root of the repository to write to.")] = Path(),
+    *,
+    service: Annotated[bool, typer.Option("--service", help="Write a plan for a service between two topics.")] = False,
+    start: Annotated[str | None, typer.Option(help=f"With --service: {_START}.")] = None,
+    topics: Annotated[str | None, typer.Option(help=f"With --service: {_TOPICS}.")] = None,
+    variable: Annotated[str | None, typer.Option(help=f"With --service: {_VARIABLE}.")] = None,
+    mark: Annotated[str | None, typer.Option(help=f"With --service: {_MARK}.")] = None,
 ) -> int:
-    """Write a first plan, a test of it, and a GitHub workflow into a repository; existing files are not changed."""
+    """Write a first plan, a test and a GitHub workflow, or a plan for a service; existing files are not changed.
+
+    With --service, the questions about it that no option answers are asked.
+    """
     if not folder.is_dir():
         raise AftershockError(f"{folder} is not a folder; name the root of your repository")
-    if existing := [name for name in FILES if (folder / name).exists()]:
+    if service:
+        text = service_plan(**_answers({"start": start, "topics": topics, "variable": variable, "mark": mark}))
+        from aftershock.faults.plan.check import load_plan
+
+        load_plan(text)
+        _write(folder, {SERVICE_FILE: text})
+        print(f"next: aftershock run {folder / SERVICE_FILE} --allow-exec   (start it where your service is started)")
+        return 0
+    _write(folder, FILES)
+    print("next: pytest chaos   (two minutes; the evidence goes to runs/, which git should ignore)")
+    return 0
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files into a folder; raise AftershockError, and write none, if one of them exists."""
+    if existing := [name for name in files if (folder / name).exists()]:
         raise AftershockError(f"{folder} has {', '.join(existing)} already, so nothing was written; move it away first")
     try:
-        for name, content in FILES.items():
+        for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(content, encoding="utf-8")
     except OSError as error:
         raise AftershockError(f"can't write to {folder}: {error.strerror}; make the folder writable") from error
-    print(*(folder / name for name in FILES), sep="\n")
-    print("next: pytest chaos   (two minutes; the evidence goes to runs/, which git should ignore)")
-    return 0
+    print(*(folder / name for name in files), sep="\n")

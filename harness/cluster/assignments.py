@@ -9,7 +9,9 @@ exchanges data with the arm's worker process through standard input and output. 
 its standard input closes, for example when its worker process is killed.
 """
 
+import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import count
@@ -20,8 +22,14 @@ from aftershock.errors import EngineError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.safety.ownership import WORKER
-from aftershock.names import consumer_names, topic_names, worker_names
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.names import consumer_names, outputs_reader, topic_names, worker_names
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    PipeAssignment,
+    ProduceAssignment,
+)
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
 _PROGRAM = "/opt/aftershock/client"
@@ -53,7 +61,7 @@ class RunContext:
     ``origin_ns`` is the start of the run's clock, by ``time.monotonic_ns()``. ``spool`` is the folder in shared memory
     to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
     which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
-    Java client.
+    Java client. ``labels`` mark containers of the run.
     """
 
     run_id: str
@@ -64,21 +72,32 @@ class RunContext:
     broker_racks: Mapping[int, str]
     begin: EndOffsets = field(default_factory=dict)
     java: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
     producer_ids = count()
     result: list[Assignment] = []
+    produces = [workload["produce"] for workload in timeline.workloads if workload.get("produce")]
+    values = {topic: load["value"] for load in produces if "value" in load for topic in topic_names(load)}
     for workload in timeline.workloads:
         arms = workload["arms"]
         for number, name in enumerate(arms):
             common = {"run_id": context.run_id, "origin_ns": context.origin_ns, "events": context.events}
             common |= {"spool": context.spool, "broker_racks": context.broker_racks}
             common |= {"workload": workload["name"], "arm": name, **arms[name]}
+            common |= {"values": values}
+            sender = common
+            if workload.get("pipe"):  # a service sends no inputs
+                sender = {key: value for key, value in common.items() if key not in _OF_SERVICES} | {
+                    "client": "confluent"
+                }
             for op, assignment_type in (("produce", ProduceAssignment), ("commit", CommitAssignment)):
                 if load := workload.get(op):
                     settings = {
-                        key: value for key, value in load.items() if key not in ("topic", "topics", "rack", "producers")
+                        key: value
+                        for key, value in load.items()
+                        if key not in ("topic", "topics", "rack", "producers", "value")
                     }
                     workers = worker_names(workload["name"], name, op, load.get("producers", 1))
                     period_us = 0.0  # a closed loop has no rate
@@ -90,10 +109,12 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
                         settings["offset_us"] = int((place + number / len(arms)) * period_us)
                         settings["producer_id"] = next(producer_ids)
                         settings |= {"seed": timeline.seed + place} if op == "produce" else {}
-                        connection = _connection(load, op, worker, load["rack"], common, cluster, context)
+                        connection = _connection(load, op, worker, load["rack"], sender, cluster, context)
                         result.append(assignment_type.model_validate({**connection, **settings}))
             if consume := workload["consume"]:
                 result += _consumers(consume, common, cluster, context)
+            if pipe := workload.get("pipe"):
+                result += _pipes(pipe, common, cluster, context)
     return tuple(result)
 
 
@@ -115,6 +136,58 @@ def _consumers(
         rack = racks[place % len(racks)]
         connection = _connection(consume, "consume", worker, rack, common, cluster, context)
         yield ConsumeAssignment.model_validate({**connection, **settings})
+
+
+_OF_SERVICES = ("command", "image", "env", "file", "ready")
+"""Keys of an arm that describe a service."""
+
+
+def _pipes(
+    pipe: Mapping[str, Any], common: Mapping[str, Any], cluster: Target, context: RunContext
+) -> Iterator[Assignment]:
+    """Yield an arm's processes of a service, and the harness's reader of its outputs.
+
+    The reader uses a listener that no fault affects, because it stands for the end of the pipe, not for a client.
+    """
+    workload, arm = common["workload"], common["arm"]
+    plain = {key: value for key, value in common.items() if key not in _OF_SERVICES}
+    workers, to, group = worker_names(workload, arm, "pipe", pipe["members"]), pipe["to"][arm], pipe["groups"].get(arm)
+    service = {key: common[key] for key in ("env", "file", "ready") if key in common}
+    service |= {"members": len(workers), "to": to, "group": group, "restart_ms": pipe["restart_ms"]}
+    if common["client"] == "confluent":
+        own = {"bootstrap", "from", "to", "group", "member"}
+        config = {word: f"{{{word}}}" for word in sorted(own)} | {"settings": common["settings"]}
+        config["transactional"] = bool(pipe.get("transactional"))
+        service |= {"env": {"AFTERSHOCK_PIPE": json.dumps(config)}, "ready": {"log": "started"}}
+    for place, worker in enumerate(workers):
+        connection = _connection({"topic": pipe["from"]}, "pipe", worker, pipe["rack"], plain, cluster, context)
+        command = _service_command(common, worker, context)
+        yield PipeAssignment.model_validate({**connection, **service, "command": command, "number": place + 1})
+    reader = {**plain, "client": "reference", "settings": {}}
+    name = outputs_reader(workload, arm)
+    connection = _connection({"topic": to}, "consume", name, pipe["rack"], reader, cluster, context)
+    begin = {to: context.begin[to]} if to in context.begin else {}
+    own_way = {"bootstrap": cluster.bootstrap(None), "observes": pipe["mark"], "begin": begin}
+    own_way |= {"isolation": "read_committed"} if pipe.get("transactional") else {}
+    yield ConsumeAssignment.model_validate({**connection, **own_way})
+
+
+def _service_command(arm: Mapping[str, Any], worker: str, context: RunContext) -> tuple[str, ...]:
+    """Return the command line of a service; a container runs on the host's network, with the worker's name as label."""
+    if arm["client"] == "confluent":
+        return (sys.executable, "-P", "-m", "aftershock.workloads.adapters.confluent_pipe")
+    if "image" not in arm:
+        return tuple(arm["command"])
+    if shutil.which("docker") is None:
+        raise EngineError("a service with an `image` needs the docker command, which is not on the PATH; install it")
+    options = ["docker", "run", "--rm", "--network", "host", "--log-driver", "local", "--pull", "never"]
+    for name, value in {**context.labels, WORKER: worker}.items():
+        options += ["--label", f"{name}={value}"]
+    for name, value in arm.get("env", {}).items():
+        options += ["--env", f"{name}={value}"]
+    if arm.get("file") is not None:
+        options += ["--volume", "{file}:{file}:ro"]
+    return (*options, arm["image"], *arm.get("command", ()))
 
 
 def _connection(
@@ -153,12 +226,16 @@ def all_worker_names(timeline: Timeline) -> Iterator[str]:
                 yield from consumer_names(workload["name"], arm, consume)
             if workload.get("commit"):
                 yield from worker_names(workload["name"], arm, "commit")
+            if pipe := workload.get("pipe"):
+                yield from worker_names(workload["name"], arm, "pipe", pipe["members"])
+                yield outputs_reader(workload["name"], arm)
 
 
 def group_names(timeline: Timeline) -> Iterator[str]:
     for workload in timeline.workloads:
         if group := (workload["consume"] or {}).get("group"):
             yield from (_group(group, arm) for arm in workload["arms"])
+        yield from (workload.get("pipe") or {}).get("groups", {}).values()
 
 
 def _group(group: str, arm: str) -> str:

@@ -257,6 +257,7 @@ COMMITTED_SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("topic_partition", pa.int32()),
         ("committed", pa.int64()),
+        ("timestamp_ms", pa.int64()),
     ]
 )
 """Row of one offset commit, which is a record in a partition of ``__consumer_offsets`` or ``__share_group_state``.
@@ -330,6 +331,7 @@ def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
             "group": group,
             "topic": topic,
             "topic_partition": _PARTITION.unpack_from(key, at)[0],
+            "timestamp_ms": record.timestamp_ms,
             "committed": None if shared or record.value is None else _VALUE.unpack_from(record.value)[1],
         }
 

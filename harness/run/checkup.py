@@ -49,13 +49,13 @@ def machine_warnings(checked: CheckedPlan) -> list[str]:
 
 
 def missing_programs(checked: CheckedPlan) -> Iterator[Problem]:
-    """Yield a warning for each ``exec`` arm whose program or script isn't here.
+    """Yield a warning for each ``exec`` or ``service`` arm whose program or script isn't here.
 
     A client process looks a program up as a shell does, and starts it in the working directory of `aftershock run`.
     """
     for index, workload in enumerate(checked.plan.workloads):
         for name, arm in workload.arms.items():
-            if not arm.command:
+            if not arm.command or arm.image or arm.command[0] == "{python}":
                 continue
             program, *arguments = arm.command
             loc = ("workloads", index, "arms", name, "command")

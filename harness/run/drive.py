@@ -26,6 +26,7 @@ from aftershock.harness.lifecycle.heal import defer_interrupts
 from aftershock.harness.run.job import Job
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.live_run import LiveRun, observes, race
+from aftershock.harness.run.pipes import GroupRecorder
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.recording import Sampler, keep_saving
 from aftershock.harness.safety import ownership
@@ -35,7 +36,7 @@ from aftershock.harness.world.client_processes import ClientProcesses, spool_for
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.slo import Measure, parse
-from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, PipeAssignment
 from aftershock.workloads.load.events import Ticker
 from aftershock.workloads.load.fleet import Fleet
 
@@ -54,10 +55,11 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     write_whole(home.path / "plan.yaml", job.checked.text)
     write_whole(home.path / "timeline.json", job.timeline.to_json().decode())
     java: tuple[str, ...] = ()
+    labels = ownership.labels_of(home.run_id, home.path, keep=False)
     if job.has_java_clients:
         kafka = cluster_facts["versions"].get("kafka", engine.DEFAULT_KAFKA)
         image = engine.java_client_image(engine.connect(), kafka, progress.log)
-        java = java_command(image.name, ownership.labels_of(home.run_id, home.path, keep=False))
+        java = java_command(image.name, labels)
     clock = RunClock.starting_now()
     plan_file = str(job.file) if job.file else None
     origin_unix_us = time.time_ns() // 1000 - clock.now_us()
@@ -65,7 +67,7 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     home.update(plan_file=plan_file, rehearse=job.rehearse, **times, **cluster_facts)
     spool = spool_for(home.run_id, home.path)
     try:
-        asyncio.run(_run_load(job, cluster, home, spool.path, clock, progress, java))
+        asyncio.run(_run_load(job, cluster, home, spool.path, clock, progress, java, labels))
     except AftershockError as error:
         for sentence in cluster.exits():
             error.add_note(sentence)
@@ -83,16 +85,17 @@ async def _run_load(
     clock: RunClock,
     progress: Progress,
     java: tuple[str, ...],
+    labels: Mapping[str, str],
 ) -> None:
     """Run the load and the faults, and write the evidence to the run directory ``home``.
 
     The clients write their rows to the folder ``spool`` in shared memory. ``java`` is the command that starts Kafka's
-    own Java client; empty if no arm uses the Java client.
+    own Java client; empty if no arm uses the Java client. ``labels`` mark the containers of services.
     """
     timeline = job.timeline
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
-    context = RunContext(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java)
+    context = RunContext(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java, labels)
     clients = assignments(timeline, cluster, context)
     replicas: dict[str, dict[int, list[int]]] = {}
     for state in cluster.admin.partitions(list(topics)):
@@ -133,7 +136,8 @@ async def _run_load(
         gc.freeze()
         gc.collect()
         with ticker:
-            async with Sampler(home.path / "metrics", clock, run.counters) as sampler, leaders, fleet:
+            groups = GroupRecorder(cluster, timeline, home, clock)
+            async with Sampler(home.path / "metrics", clock, run.counters) as sampler, leaders, groups, fleet:
                 await race(keep_saving(home.path, spool, sampler, run.saved), load())
     finally:
         gc.unfreeze()
@@ -187,20 +191,26 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
 
 
 async def complete_groups(clients: Iterable[Assignment], world: ClientControl, clock: Clock) -> None:
-    """Wait until each group of several members has all its members, and they own all partitions.
+    """Wait until each group of several members, and of a service, has all members, and they own all partitions.
 
     The coordinators are asked, because a member without a partition can't tell whether the group is complete. Raises
     WorkloadError after ``GROUPS_DEADLINE_MS``.
     """
-    groups: dict[str, list[ConsumeAssignment]] = {}
+    groups: dict[str, list[ConsumeAssignment | PipeAssignment]] = {}
     for client in clients:
-        if isinstance(client, ConsumeAssignment) and client.group and client.members > 1 and not client.reserve:
+        if not isinstance(client, ConsumeAssignment | PipeAssignment) or not client.group:
+            continue
+        if isinstance(client, PipeAssignment) or (client.members > 1 and not client.reserve):
             groups.setdefault(client.group, []).append(client)
 
     async def missing() -> str | None:
         for group, members in groups.items():
             present = await world.group_members(members[0].worker)
-            if absent := sorted({member.worker for member in members} - {member.client for member in present}):
+            if isinstance(members[0], PipeAssignment):  # a service has names of its own
+                if len(present) < len(members):
+                    which = "is that the `group` that the service uses?"
+                    return f"the group {group} has {len(present)} members of {len(members)} processes: {which}"
+            elif absent := sorted({member.worker for member in members} - {member.client for member in present}):
                 return f"{len(absent)} of {len(members)} members of the group {group} are missing, {absent[0]} first"
             # another workload in the same group, and a pattern, may bring partitions of further topics
             due = {place for member in members for place in member.places}

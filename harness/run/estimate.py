@@ -43,7 +43,7 @@ _OUTCOME, _LOG, _OFFSET = 6, 2, 3  # bytes for each row on the disk
 _FILES = 12_000  # bytes for each client, beside its rows
 _RUN = 12_000_000  # logs, report and results of judging
 _METRICS_A_SECOND, _METRICS_A_CLIENT = 100, 50
-_EVENTS_A_SECOND = {"reference": 1_000, "confluent": 60, "java": 60, "exec": 60}
+_EVENTS_A_SECOND = {"reference": 1_000, "confluent": 60, "java": 60, "exec": 60, "service": 60}
 _FAULT = 14_000  # bytes in the journal and the timeline
 _RECORD, _REPLICA = 100, 12_000_000  # bytes of a broker for each record beside the value, and for each replica
 
@@ -85,13 +85,15 @@ def loads(timeline: Timeline) -> list[ClientLoad]:
     found = []
     for workload in timeline.workloads:
         for arm, settings in workload["arms"].items():
-            for op in ("produce", "consume", "commit"):
+            for op in ("produce", "consume", "commit", "pipe"):
                 part: Mapping[str, Any] = workload.get(op) or {}
                 if not part:
                     continue
                 rate = part.get("rate_per_s")
                 if op == "consume":
                     rate = sum(produced.get(topic, 0.0) for topic in topic_names(part))
+                elif op == "pipe":
+                    rate = produced.get(part["from"], 0.0) * part["outputs_max"]
                 closed_loop = rate is None
                 rate = min(CLOSED_LOOP, 100 * part["in_flight"]) if rate is None else rate
                 deadline_s = part.get("deadline_ms", 0) / 1000
@@ -117,7 +119,7 @@ def estimate(timeline: Timeline) -> Estimate:
         open_s = client.deadline_s + OVERDUE_US / 1e6 if client.deadline_s and timeline.steps else 1.0
         held = 2 + math.ceil(client.rate_per_s * (period_s + open_s) / ROWS)
         segments = min(held, 1 + math.ceil(count / ROWS))
-        memory += segments * ROWS * (CONSUME_ROW if client.op == "consume" else PRODUCE_ROW)
+        memory += segments * ROWS * (CONSUME_ROW if client.op in ("consume", "pipe") else PRODUCE_ROW)
         rows += count
         disk += _FILES + count * (_OUTCOME + {"produce": _LOG, "commit": _OFFSET}.get(client.op, 0))
         disk += int(duration_s * (_EVENTS_A_SECOND[client.client] + _METRICS_A_CLIENT))

@@ -171,13 +171,14 @@ def _problems(path: Path, text: str, content: Mapping[str, Any]) -> Iterator[str
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if the plan starts programs: an arm with ``client: exec``, or an image of its own for nodes."""
+    """Raise PlanError if the plan starts programs: ``exec`` clients, services, or an image of its own for nodes."""
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
-        f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
+        f"({' '.join([*filter(None, [arm.image]), *arm.command])}); add --allow-exec (in Python: allow_exec=True) if "
+        "you trust it"
         for workload in checked.plan.workloads
         for name, arm in workload.arms.items()
-        if arm.client == "exec"
+        if arm.client in ("exec", "service")
     ]
     if image := checked.plan.cluster.image:
         problems.append(refused_image(checked.source_map.position(("cluster", "image")), image))

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -13,12 +13,14 @@ from aftershock.faults.runtime import abort
 from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Marks, Timeline, phases
+from aftershock.harness.cluster.assignments import group_names
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.batches import STABLE_EXTRA_S, read_batches, wait_until_stable
 from aftershock.harness.kafka.groups import sessions_after_run
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
 from aftershock.harness.lifecycle.heal import advise
 from aftershock.harness.run.leaders import LeaderRecorder
+from aftershock.harness.run.pipes import SETTLE_LIMIT_US, PipeArm, pipe_arms, settle
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.recording import Reading
 from aftershock.harness.safety.journal import Journal
@@ -27,8 +29,8 @@ from aftershock.names import topic_names
 from aftershock.results.evidence.files import read_lines
 from aftershock.workloads.load import process
 from aftershock.workloads.load.events import Reported
-from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
-from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
+from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, PIPES, Fleet
+from aftershock.workloads.load.logread import EndOffsets, ReadLimit, RecordFormat, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
 
 T = TypeVar("T")
@@ -72,7 +74,7 @@ class LiveRun:
         arms = [
             ArmStatus(
                 name,
-                None if workers[0].op == "consume" else sum(worker.sent for worker in workers),
+                None if workers[0].op in ("consume", "pipe") else sum(worker.sent for worker in workers),
                 sum(worker.ok for worker in workers),
                 sum(worker.failed + worker.in_doubt for worker in workers),
                 p99_ms([latency_us for worker in workers for latency_us in worker.window_us]),
@@ -232,9 +234,11 @@ class LiveRun:
     async def close(self) -> None:
         """Write the logs of all topics to disk, let the consumers read them to the end, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
+        bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
+        if pipes := pipe_arms(self.timeline):
+            await self._settle(pipes)
         self.phase, self.end_us = "reading the topics and every replica", None
         log(self.phase)
-        bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
         transactional = [topic for topic in self.topics if topic.name in transactional_topics(self.timeline)]
         if transactional:
             limit_s = transaction_timeout_ms(self.timeline) / 1000 + STABLE_EXTRA_S
@@ -246,6 +250,7 @@ class LiveRun:
         first = sum(offset for offsets in self.begin.values() for offset in offsets.values())
         self.reading = limit, sum(end for offsets in ends.values() for end in offsets.values()) - first
         read = partial(read_log, bootstrap, self.topics, ends, home / "log", security=security, begin=self.begin)
+        read = partial(read, formats=self._formats())
         replicas = cluster.admin, self.topics, ends, home / "replicas"
         try:
             await asyncio.gather(
@@ -261,11 +266,7 @@ class LiveRun:
             limit.stop()  # the threads of a failed or interrupted read end soon
         self.phase, self.reading = "the consumers read to the ends of the topics", None
         self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
-        # a consumer that does not read on for READ_IDLE_S stands still, but not while a fault may have an effect on it
-        fault_us = max((line["t_us"] for line in self.journal.lines), default=-AFTER_FAULT_US)
-        missing = await self.fleet.drain(
-            ends, READ_IDLE_S + max(0, fault_us + AFTER_FAULT_US - self.clock.now_us()) / 1e6
-        )
+        missing = await self.fleet.drain(ends, self._idle_s())
         for worker, places in missing.items():
             names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
             log(f"the consumer {worker} did not read to their ends: {names}")
@@ -279,6 +280,39 @@ class LiveRun:
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)
 
+    def _idle_s(self) -> float:
+        """Return after how many seconds without progress a reader stands still, though no fault affects it."""
+        fault_us = max((line["t_us"] for line in self.journal.lines), default=-AFTER_FAULT_US)
+        return READ_IDLE_S + max(0, fault_us + AFTER_FAULT_US - self.clock.now_us()) / 1e6
+
+    async def _settle(self, pipes: Sequence[PipeArm]) -> None:
+        """Let services process the last inputs, and end them, so that what they write at the end is in the log."""
+        self.phase = "the services process the last inputs"
+        self.progress.log(self.phase)
+        self.end_us = self.clock.now_us() + SETTLE_LIMIT_US
+        bootstrap, security = self.cluster.bootstrap(None), self.cluster.security.resolved()
+        topics = {topic.name: topic for topic in self.topics}
+
+        async def ends(names: Iterable[str]) -> EndOffsets:
+            of = [topics[name] for name in dict.fromkeys(names)]
+            return await asyncio.to_thread(end_offsets, bootstrap, of, READ_IDLE_S, security)
+
+        await settle(pipes, self.cluster.admin, ends, self.home, self.clock, int(self._idle_s() * 1e6))
+        await self.fleet.quit(ops=PIPES)
+
+    def _formats(self) -> dict[str, RecordFormat]:
+        """Return the formats of topics whose records have JSON values, or belong to a pipe."""
+        formats: dict[str, RecordFormat] = {}
+        for workload in self.timeline.workloads:
+            produce, pipe = workload.get("produce") or {}, workload.get("pipe")
+            for topic in topic_names(produce):
+                known = formats.get(topic, RecordFormat())
+                formats[topic] = replace(known, value=produce.get("value"))
+            if pipe:
+                formats[pipe["from"]] = replace(formats.get(pipe["from"], RecordFormat()), of_pipe=True)
+                formats |= dict.fromkeys(pipe["to"].values(), RecordFormat(pipe["mark"], of_pipe=True))
+        return formats
+
     def _enter(self, phase: str) -> None:
         self.phase = phase
         self.home.event(self.clock.now_us(), "phase", phase=phase)
@@ -286,16 +320,25 @@ class LiveRun:
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
 
 
+SERVICE_TIMEOUT_MS = 60_000
+"""Kafka's default ``transaction.timeout.ms``: what a service sets is not known."""
+
+
 def transactional_topics(timeline: Timeline) -> set[str]:
-    """Return the topics to which a producer of the plan writes in transactions."""
+    """Return the topics to which a producer of the plan, or a service, writes in transactions."""
     produces = [load["produce"] for load in timeline.workloads if (load.get("produce") or {}).get("transaction")]
-    return {name for produce in produces for name in topic_names(produce)}
+    pipes = [load["pipe"] for load in timeline.workloads if (load.get("pipe") or {}).get("transactional")]
+    return {name for produce in produces for name in topic_names(produce)}.union(
+        *(pipe["to"].values() for pipe in pipes)
+    )
 
 
 def transaction_timeout_ms(timeline: Timeline) -> int:
-    """Return the longest ``transaction.timeout.ms`` of the plan's producers, 0 without transactions."""
+    """Return the longest ``transaction.timeout.ms`` of the plan's producers and services, 0 without transactions."""
     produces = [load.get("produce") or {} for load in timeline.workloads]
-    return max((int(p["transaction"]["timeout_ms"]) for p in produces if p.get("transaction")), default=0)
+    known = [int(produce["transaction"]["timeout_ms"]) for produce in produces if produce.get("transaction")]
+    pipes = any((load.get("pipe") or {}).get("transactional") for load in timeline.workloads)
+    return max([*known, SERVICE_TIMEOUT_MS if pipes else 0])
 
 
 def observes(timeline: Timeline) -> bool:
@@ -313,7 +356,7 @@ async def read_commits(
     """
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
-    if any((load.get("consume") or {}).get("group") for load in timeline.workloads):
+    if any(True for _ in group_names(timeline)):
         topics.add(OFFSETS)
     if "attach" in timeline.cluster or not topics:
         return None

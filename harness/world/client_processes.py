@@ -31,7 +31,7 @@ from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import open_sessions
 from aftershock.harness.safety.ownership import RUN, WORKER, is_alive, owner
 from aftershock.results.evidence.files import read_lines, read_object
-from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, parse_assignment
+from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, PipeAssignment, parse_assignment
 from aftershock.workloads.load.fleet import mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.spool import TMPFS, spool_home
@@ -257,6 +257,8 @@ class ClientProcesses:
         running = workers(self._run_id) if paths else {}
         clients = []
         for a in map(_read_assignment, paths):
+            if isinstance(a, ConsumeAssignment) and a.observes:
+                continue  # the harness's own reader is no target
             stopped = {process.state == "T" for process in running.get(a.worker, ())}
             stopped |= {container.status == "paused" for container in self._containers(a.worker)}
             state: ClientState = "exited" if not stopped else "paused" if all(stopped) else "running"
@@ -264,9 +266,12 @@ class ClientProcesses:
             clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state, a.number, reserve))
         return clients
 
-    def group(self, worker: str) -> str | None:
+    def group(self, worker: str, *, of_service: bool = True) -> str | None:
+        """Return the group of a consumer, and if ``of_service`` also that of a service's process."""
         assignment = self._assignment(worker)
-        return assignment.group if isinstance(assignment, ConsumeAssignment) else None
+        if isinstance(assignment, PipeAssignment) and not of_service:
+            return None
+        return assignment.group if isinstance(assignment, ConsumeAssignment | PipeAssignment) else None
 
     def heartbeat(self, worker: str) -> Heartbeat | None:
         folder = self._spool()

@@ -85,8 +85,11 @@ class ClientsWorld:
         return beat and Heartbeat(*beat)
 
     async def in_group(self, worker: str) -> bool | None:
-        """True if a client process is a member of its consumer group; None if the client has no group."""
-        if await asyncio.to_thread(self._clients.group, worker) is None:
+        """True if a client process is a member of its consumer group; None if it has none, or is a service's process.
+
+        A service has a client id of its own.
+        """
+        if await asyncio.to_thread(self._clients.group, worker, of_service=False) is None:
             return None
         return any(member.client == worker for member in await self.group_members(worker))
 

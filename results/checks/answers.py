@@ -27,7 +27,7 @@ def answers(evidence: Evidence, facts: Facts, integrity: Sequence[Result]) -> tu
     return tuple(
         answer
         for client in evidence.clients
-        if client.produces_to or client.consumes_from
+        if client.produces_to or client.consumes_from or client.pipe
         for answer in _of_client(scene, facts, integrity, client, ids)
     )
 
@@ -58,9 +58,12 @@ def _of_client(
 def _count(integrity: Sequence[Result], rule: str, client: Client) -> tuple[int | None, int]:
     """Return how many records broke a rule (None if it examined none), and how many of them are permitted."""
     findings = [
-        one.finding for one in integrity if one.rule == rule and one.judged and one.finding.client == client.key
+        one.finding
+        for one in integrity
+        if one.rule in (rule, f"pipe_{rule}") and one.judged and one.finding.client == client.key
     ]
-    examined = [finding for finding in findings if finding.examined]
+    # of outputs without marks nobody knows whether one is missing
+    examined = [one for one in findings if one.examined and not (one.rule == "pipe_lost" and one.undecided)]
     if not examined:
         return None, 0
     return sum(finding.broken for finding in examined), sum(finding.permitted for finding in examined)
@@ -72,7 +75,9 @@ def _stops(
     """Return the longest stop of a client by side, and the partition that stopped for much longer, if there is one."""
     stopped: dict[str, int | None] = {}
     worst: tuple[str, int] | None = None
-    for side, topics in (("produce", client.produces_to), ("consume", client.consumes_from)):
+    for side, topics in client.topics.items():
+        if side == "commit":
+            continue
         gap = facts.longest.get((f"{side}.gap", client.key, window))
         stalls = [stall for stall in facts.stalls if (stall.side, stall.client) == (side, client.key)]
         if not topics or (gap is None and not stalls):

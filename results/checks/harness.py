@@ -23,12 +23,14 @@ complete, abort      not measured to its end
 
 from dataclasses import replace
 
+from aftershock.names import outputs_reader
 from aftershock.results.checks.doubts import HarnessCheck
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, trust_check
 from aftershock.results.model.facts import Facts, SentRows
 from aftershock.results.slo import Side
+from aftershock.results.tables.dims import SIDES
 
 LATENESS_MS_MAX = 50.0
 LATENESS_Q = 0.99
@@ -161,7 +163,7 @@ def _host(facts: Facts) -> Check:
 def _run_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
     """Return the checks of the clock, the warm-up, the completeness of the run, and the plan's abort conditions."""
     # time never went backwards: each latency is a difference of two clock readings
-    metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
+    metrics = [f"{side}.latency" for side in SIDES]
     n = sum(facts.distribution(metric, client.key, RUN).n for client in evidence.clients for metric in metrics)
     premature = sum(finding.broken for (rule, _, _), finding in facts.findings.items() if rule == "premature")
     backwards = facts.backwards + premature
@@ -207,6 +209,7 @@ def _warmup(evidence: Evidence) -> HarnessCheck:
         for side in client.topics
         for worker in client.workers(side)
     }
+    lanes |= {outputs_reader(one.workload, one.arm): ("pipe", one.key) for one in evidence.clients if one.pipe}
     why = str(state.get("why") or ("latency settled" if settled else "the run ended before its warm-up was over"))
     advice = "raise timing.warmup.max, or stop other work on the host"
     concerned: tuple[tuple[str, str], ...] | None = None

@@ -114,6 +114,7 @@ def integrity_results(evidence: Evidence, facts: Facts) -> tuple[Result, ...]:
     for client in evidence.clients:
         subjects += [("produce", client)] if client.produces_to else []
         subjects += [("consume", client)] if client.consumes_from else []
+        subjects += [("pipe", client)] if client.pipe else []
     subjects += [("commit", client) for client in dict.fromkeys([*committers(evidence), *committing_readers(evidence)])]
     of_subjects = (_of_subject(evidence, facts, subject, client, causes) for subject, client in subjects)
     return (*chain.from_iterable(of_subjects), *_of_replicas(evidence, facts))
@@ -126,7 +127,7 @@ def _of_subject(
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
     name = "log" if client is None else f"{evidence.subject_of(client)} {subject}"
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
-    total = facts.finding("lost" if side == "produce" else "phantom", side, key).examined
+    total = facts.finding({"produce": "lost", "pipe": "pipe_lost"}.get(side, "phantom"), side, key).examined
     arm = client.arm if client else None
     for rule_name, rule in _rules_of(evidence, subject, client):
         nothing = Finding(rule_name, side, key, 0, 0)
@@ -142,6 +143,7 @@ def _of_subject(
                 finding = replace(finding, explained=(*finding.explained, perhaps))
             notes.append(count.note)
 
+        finding = _of_marked(facts, client, finding)
         if rule_name == "corrupt":
             # a reader that compares values examines each record; other readers only report corrupt records
             if not finding.broken and key not in evidence.run.get("values_compared", ()):
@@ -172,12 +174,13 @@ def _of_subject(
             notes.append(f"{unassigned} times a member read a partition of which it had reported no assignment")
         notes += [_note(facts, rule_name, finding, side, key), unended]
         # records beyond the position at which the consumer stopped reading after the load are not judged
-        unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
+        behind = {("lost", "consume"): "unreached", ("pipe_lost", "pipe"): "pipe_unreached"}.get((rule_name, subject))
+        unreached = facts.finding(behind, side, key).examined if behind else 0
         if unreached:
             partial = _SLOW
             notes.append(
                 f"{unreached} further records were not judged, because they lie beyond the position "
-                "that the consumer had reached when it stopped reading"
+                "that the client had reached when it stopped reading"
             )
         if not finding.examined and (rule.if_examined or (subject in rule.optional and (total or subject == "commit"))):
             yield unjudged
@@ -211,6 +214,20 @@ def _transacts(evidence: Evidence, subject: Subject, client: Client | None) -> b
     return not topics.isdisjoint(topics if client is None else client.consumes_from)
 
 
+def _of_marked(facts: Facts, client: Client | None, finding: Finding) -> Finding:
+    """Return a finding; if it is about lost inputs, and no output names an input, the evidence can't tell them."""
+    if client is None or client.pipe is None or finding.rule != "pipe_lost" or not finding.broken:
+        return finding
+    outputs = facts.finding("pipe_unmarked", "pipe", client.key)
+    if outputs.examined > outputs.broken:
+        return finding
+    what = f"none of the {outputs.examined} outputs names an input" if outputs.examined else "there is no output"
+    unknown = Explained(
+        "outputs that can't be told from others", f"{what} in {client.pipe.writes}", finding.broken, certain=False
+    )
+    return replace(finding, explained=(unknown,))
+
+
 _OF_ASSIGNMENTS = ("co_owned", "stale_assignment", "fenced")
 """Rules that read which member owned a partition at a time."""
 
@@ -225,6 +242,9 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
         if in_doubt.examined:
             texts.append(f"of {in_doubt.examined} records in doubt (no result), {in_doubt.broken} are in the log")
         return "; ".join(texts)
+    if (rule, side) == ("pipe_lost", "pipe"):
+        outputs = facts.finding("pipe_unmarked", side, key)
+        return f"{outputs.broken} of {outputs.examined} outputs name no input of the run" if outputs.broken else ""
     if (rule, side) == ("duplicate", "consume"):
         again = facts.finding("redelivered", side, key).broken
         return f"in total {again} records were delivered more than once" if again > finding.broken else ""

@@ -211,12 +211,31 @@ class Commit(TypedDict, total=False):
     deadline_ms: Time
 
 
+Pipe = TypedDict(
+    "Pipe",
+    {
+        "from": Name,
+        "to": dict[Name, Name],
+        "groups": dict[Name, Name],
+        "members": Count,
+        "rack": NotRequired[Name | None],
+        "mark": Name,
+        "outputs_min": Count,
+        "outputs_max": Count,
+        "restart_ms": NotRequired[Time],
+        "transactional": NotRequired[bool],
+    },
+)
+"""Services under test: ``to`` and ``groups`` have the topic of the outputs and the group of each arm."""
+
+
 class Workload(TypedDict):
     name: Name
     arms: dict[Name, Arm | None]
     produce: NotRequired[Produce | None]
     consume: NotRequired[Consume | None]
     commit: NotRequired[Commit | None]
+    pipe: NotRequired[Pipe | None]
 
 
 class Timing(TypedDict):
@@ -391,6 +410,13 @@ class Event(TypedDict):
     protocol: NotRequired[Name | None]
     assignor: NotRequired[Name | None]
     member_id: NotRequired[str | None]
+    owners: NotRequired[list[Annotated[tuple[Name, Int, str], Strict(False)]]]
+    idle: NotRequired[bool]
+    commits: NotRequired[bool]
+    status: NotRequired[Int]
+    lines: NotRequired[list[str]]
+    exits: NotRequired[Int]
+    after_us: NotRequired[Time]
 
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$")]

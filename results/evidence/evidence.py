@@ -153,6 +153,23 @@ ACKS_ALL = ("all", "-1")
 
 
 @dataclass(frozen=True, order=True)
+class Pipe:
+    """Pipe of a client: a service whose ``members`` read a topic in a ``group`` (empty if unknown) and write another.
+
+    An input has ``outputs_min`` to ``outputs_max`` outputs. A ``transactional`` service promises exactly once.
+    """
+
+    reads: str
+    writes: str
+    group: str
+    members: int
+    rack: str | None
+    outputs_min: int
+    outputs_max: int
+    transactional: bool = False
+
+
+@dataclass(frozen=True, order=True)
 class Client:
     """Client of a run, which is one arm of one workload, with the guarantees of its configuration.
 
@@ -174,12 +191,13 @@ class Client:
     commits_to: str | None = None
     producers: int = 1
     members: int = 1
+    pipe: Pipe | None = None
 
     def workers(self, side: str) -> tuple[str, ...]:
         """Return the names of the client's processes of an operation."""
-        return worker_names(
-            self.workload, self.arm, side, {"produce": self.producers, "consume": self.members}.get(side, 1)
-        )
+        members = self.pipe.members if self.pipe else 1
+        counts = {"produce": self.producers, "consume": self.members, "pipe": members}
+        return worker_names(self.workload, self.arm, side, counts.get(side, 1))
 
     def wrote(self, event: Mapping[str, Any]) -> bool:
         """Return True if a process of the client wrote an event, which may not name its workload."""
@@ -197,11 +215,12 @@ class Client:
 
     @property
     def topics(self) -> dict[Side, tuple[str, ...]]:
-        """Map each operation of the client (produce, consume, commit) to its topics."""
+        """Map each operation of the client to its topics; those of the operation pipe are the topics of outputs."""
         topics: dict[Side, tuple[str, ...]] = {
             "produce": self.produces_to,
             "consume": self.consumes_from,
             "commit": () if self.commits_to is None else (self.commits_to,),
+            "pipe": (self.pipe.writes,) if self.pipe else (),
         }
         return {side: names for side, names in topics.items() if names}
 
@@ -451,7 +470,17 @@ def client_of(workload: Mapping[str, Any], arm: str) -> Client:
         commits_to=commit.get("topic"),
         producers=int(produce.get("producers", 1)),
         members=int(consume.get("members", 1)) + int((consume.get("reserve") or {}).get(arm, 0)),
+        pipe=_pipe_of(workload.get("pipe"), arm),
     )
+
+
+def _pipe_of(pipe: Mapping[str, Any] | None, arm: str) -> Pipe | None:
+    if not pipe or arm not in pipe["to"]:
+        return None
+    outputs = int(pipe["outputs_min"]), int(pipe["outputs_max"])
+    group = pipe["groups"].get(arm, "")
+    transactional = bool(pipe.get("transactional"))
+    return Pipe(pipe["from"], pipe["to"][arm], group, int(pipe["members"]), pipe.get("rack"), *outputs, transactional)
 
 
 def _disagreement(

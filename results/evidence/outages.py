@@ -42,6 +42,6 @@ def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tup
     outages = {
         (side, client.key): merged([span for worker in client.workers(side) for span in by_worker.get(worker, ())])
         for client in evidence.clients
-        for side in ("produce", "consume", "commit")
+        for side in ("produce", "consume", "commit", "pipe")
     }
     return {place: spans for place, spans in outages.items() if spans}

@@ -45,7 +45,7 @@ OUTCOMES = _table(
 LOG = _table(
     """
     topic string, topic_id string, partition int, offset bigint, producer_id int, seq bigint, error string,
-    leader_epoch int
+    leader_epoch int, timestamp_ms bigint, key_hash bigint
     """
 )
 METRICS = _table("t_us bigint, broker_id int, name string, value double")
@@ -62,7 +62,7 @@ REPLICAS = _table(
 OFFSETS = _table(
     """
     broker_id int, partition int, offset bigint, batch bigint, leader_epoch int, transactional boolean,
-    group string, topic string, topic_partition int, committed bigint
+    group string, topic string, topic_partition int, committed bigint, timestamp_ms bigint
     """
 )
 

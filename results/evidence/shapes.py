@@ -86,7 +86,7 @@ class StoredAnswer(TypedDict):
     lost_permitted: Count
     twice: Count | None
     twice_permitted: Count
-    stopped_us: dict[Literal["produce", "consume"], Time | None]
+    stopped_us: dict[Literal["produce", "consume", "pipe"], Time | None]
     partition: Annotated[tuple[Name, Time], Strict(False)] | None
     normality: StoredNormality | None
 

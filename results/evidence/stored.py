@@ -158,7 +158,7 @@ class JudgedRun:
         return sorted(workload["arms"], key=lambda arm: (arm not in CONTROLS, arm))
 
     def sides(self, workload: Mapping[str, Any]) -> list[str]:
-        return [side for side in ("produce", "consume", "commit") if workload.get(side)]
+        return [side for side in ("produce", "consume", "commit", "pipe") if workload.get(side)]
 
     def notes(self) -> tuple[str, ...]:
         """Return a note for each evidence file that was changed after the run."""

@@ -203,7 +203,12 @@ def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Fo
     for record in sorted(records, key=slowness):
         produced = sent.get(record.name)
         # A delivery that waited mostly for its record to be produced is replaced by that produce row.
-        if record.op == "consume" and produced and record.latency_us is not None and produced.latency_us is not None:
+        if (
+            record.op in ("consume", "pipe")
+            and produced
+            and record.latency_us is not None
+            and produced.latency_us is not None
+        ):
             distinct[produced if 2 * produced.latency_us >= record.latency_us else record] = None
         else:
             distinct[record] = None
@@ -220,7 +225,7 @@ def tale(
 ) -> Tale:
     """Explain the latency of a record; for a delivery, ``sent`` is the record as its producer saw it."""
     events = events_of(evidence, record.client, record.op)
-    parts = delivery(record, sent) if record.op == "consume" else budget(record, events)
+    parts = delivery(record, sent) if record.op in ("consume", "pipe") else budget(record, events)
     ahead = behind(record, events)
     notes = [overlapped(record, forces), on_path(record, evidence, forces)]
     if ahead:
@@ -316,6 +321,9 @@ def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
     if not outcomes and not logged:
         return RecordHistory(name, missing=_available_records(evidence, name))
     delivered = [row for row in outcomes if row["op"] == "consume"]
+    written = {client.pipe.writes for client in evidence.clients if client.pipe}
+    outputs = [row for row in outcomes if row["op"] == "pipe"]
+    logged = [row for row in logged if row["topic"] not in written]
     moments, story, names = list[Moment](), None, evidence.labels
     if produced:
         values: dict[str, Any] = {field.name: produced.get(field.name) for field in fields(Attempted)}
@@ -329,8 +337,19 @@ def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
         member = f", member {row['member']}" if row.get("member") else ""
         text = f"delivered{rack} as {_place(row)}{read_from}{member}"
         moments.append(Moment(row["done_us"], text, names.get(key, key)))
+    for row in outputs:
+        key = f"{row['workload']}/{row['arm']}"
+        moments.append(Moment(row["done_us"], f"its output can be read as {_place(row)}", names.get(key, key)))
     moments.sort(key=lambda moment: moment.at_us)
-    return RecordHistory(name, tuple(moments), tuple(_notes(evidence, produced, logged, delivered)), story)
+    notes = *_notes(evidence, produced, logged, delivered), *_of_pipes(evidence, logged, outputs)
+    return RecordHistory(name, tuple(moments), notes, story)
+
+
+def _of_pipes(evidence: Evidence, logged: Sequence[Row], outputs: Sequence[Row]) -> Iterator[str]:
+    for client in evidence.clients:
+        if client.pipe and any(row["topic"] == client.pipe.reads for row in logged):
+            times = sum((row["workload"], row["arm"]) == (client.workload, client.arm) for row in outputs)
+            yield f"{evidence.labels[client.key]}: {times or 'no'} output{'' if times == 1 else 's'} of the service"
 
 
 def sending(evidence: Evidence, record: Attempted, row: Row) -> Iterator[Moment]:

@@ -276,7 +276,8 @@ def searches(
                 continue
             until_us = scene.until_us(at_us, criterion.for_us) if lasting else scene.end_us
             for client in scene.evidence.clients:
-                steady = spread[run].get(("produce.latency", client.key, "steady"))
+                metric = "pipe.latency" if client.pipe else "produce.latency"
+                steady = spread[run].get((metric, client.key, "steady"))
                 steady_us = steady.at[criterion.q] if steady and steady.n >= quantile_needs(criterion.q) else None
                 if steady_us is not None:
                     reference_us = max(steady_us, STEADY_US_MIN) if lasting else steady_us

@@ -109,7 +109,7 @@ def senders(evidence: Evidence) -> Iterator[Sender]:
         workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
         for side in client.topics:
             section = workload.get(side) or {}
-            if side == "consume":
+            if side in ("consume", "pipe"):
                 continue
             workers = client.workers(side)
             ids: list[int | None] = [None] * len(workers)

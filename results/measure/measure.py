@@ -18,6 +18,7 @@ from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Explanation
 from aftershock.results.checks.findings.deliveries import deliveries, of_lanes, redelivered
 from aftershock.results.checks.findings.groups import commits, offsets, replicas
+from aftershock.results.checks.findings.pipes import pipes
 from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
 from aftershock.results.checks.findings.sequences import in_doubt, sequences
 from aftershock.results.checks.findings.transactions import of_transactions
@@ -112,6 +113,7 @@ def measure(
             "crossed": pool.submit(_rows, proxy_bytes),
         }
         early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered, settled.log)))
+        early["pipes"] = pool.submit(_rows, lambda: explained(pipes(read, small, persist)))
         if (fates := settled.fates) is not None:
             early["transactions"] = pool.submit(_rows, lambda: explained(of_transactions(recorded, fates, small)))
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
@@ -119,7 +121,10 @@ def measure(
         screened = None if lanes is None else [row.asDict() for row in lanes.result()]
         early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, screened)))
         sent = pool.submit(measure_load, read, small, gate.sent)
-        all_samples = stored(samples_of(recorded, small, gate.blocks, gate.ledger))
+        all_samples = samples_of(recorded, small, gate.blocks, gate.ledger)
+        if (piped := sampled.of_pipes(recorded, small)) is not None:
+            all_samples = all_samples.unionByName(persist(piped))  # slower to compute than to read
+        all_samples = stored(all_samples)
         samples = stored(without(all_samples, small)) if left_out else all_samples
         early["records"] = pool.submit(
             _rows, lambda: explained(findings_of_records(read, small, delivered, gate.blocks, gate.ledger))
@@ -296,7 +301,11 @@ class _Study:
             distributions=distributions,
             longest=answers.longest(rows["stretches"], stalled, scene, distributions),
             findings=answers.findings(
-                [*rows["records"], *rows["orders"], *rows["groups"], *rows.get("transactions", ())], self.causes[run]
+                [
+                    *(row for name in ("records", "orders", "groups", "pipes") for row in rows[name]),
+                    *rows.get("transactions", ()),
+                ],
+                self.causes[run],
             ),
             crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
             produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())},

@@ -41,7 +41,7 @@ from pyspark.sql import functions as F
 
 from aftershock.results.measure.answers import Distributions, Search, searches, slow_allowed
 from aftershock.results.measure.first_calm import first_calms
-from aftershock.results.measure.samples import client, ok, slot_of
+from aftershock.results.measure.samples import ok, recovering, slot_of
 from aftershock.results.model.facts import Recovered, RecoveryCriterion
 from aftershock.results.spark.tables import beside
 from aftershock.results.tables.dims import Dims, Longs, Mask, longs, parted
@@ -98,8 +98,9 @@ def slow_slots(samples: DataFrame, limits: DataFrame, dims: Dims) -> DataFrame:
     until then. ``carried_us`` is the latest end of the records that were outstanding at the end of the span, not yet
     slow, and then failed or were slow. Of the span before the first inject, only such records are counted, in slot 0.
     """
-    produced = samples.where("op = 'produce'").withColumn("client", client())
-    columns = produced.select("run", "client", "intended_us", "done_us", "deadline_us", ok().alias("ok"))
+    columns = recovering(samples, dims).select(
+        "run", "client", "intended_us", "done_us", "deadline_us", ok().alias("ok")
+    )
     spans = dims.recovery_spans.withColumnRenamed("run", "span_run")
     within = (F.col("intended_us") >= F.col("start_us")) & (F.col("intended_us") < F.col("until_us"))
     same_second = (F.col("run") == F.col("span_run")) & (slot_of("intended_us") == F.col("second"))

@@ -100,6 +100,38 @@ def ok() -> Column:
     return (F.col("op") == "consume") & F.col("done_us").isNotNull() | acked()
 
 
+def of_pipes(read: Tables, dims: Dims) -> DataFrame | None:
+    """Return the samples of pipes, None without a pipe.
+
+    They are the first output of each input, and a row without ``done_us`` for each input that has none.
+    """
+    piped = read.piped
+    if piped is None:
+        return None
+    record = ("run", "workload", "arm", "producer_id", "seq")
+    named = piped.where(F.col("producer_id").isNotNull() & F.col("seq").isNotNull())
+    order = Window.partitionBy(*record).orderBy("done_us", "topic", "partition", "offset")
+    firsts = named.withColumn("turn", F.row_number().over(order)).where("turn = 1")
+    owed = dims.pipes.where("outputs_min > 0").select("run", "workload", "arm", F.col("reads").alias("topic"))
+    sent = read.outcomes.where("op = 'produce' and status = 'ok'").drop("workload", "arm", "client")
+    missing = sent.join(beside(owed), ["run", "topic"]).join(firsts.select(*record), [*record], "left_anti")
+    unset = {name: F.lit(None) for name in ("done_us", "sent_us", "partition", "offset", "broker_id", "leader_epoch")}
+    missing = missing.withColumns({**unset, "op": F.lit("pipe"), "status": F.lit(MISSING), "error": F.lit(None)})
+    rows = firsts.select(*_COLUMNS).unionByName(missing.select(*_COLUMNS))
+    return rows.select(*_COLUMNS, F.lit(True).alias("due"), F.lit(True).alias("timed"))
+
+
+def recovering(samples: DataFrame, dims: Dims) -> DataFrame:
+    """Return the samples by which a client has recovered, with its name: outputs of a pipe, else produced records."""
+    named = samples.where("op in ('produce', 'pipe')").withColumn("client", client())
+    piped = {(run, one.key) for run, evidence in enumerate(dims.evidences) for one in evidence.clients if one.pipe}
+    if not piped:
+        return named.where("op = 'produce'")
+    table = dims.table([(*one, True) for one in sorted(piped)], "run int, client string, has_pipe boolean")
+    rows = named.join(beside(table), ["run", "client"], "left")
+    return rows.where((F.col("op") == "pipe") == F.col("has_pipe").isNotNull()).drop("has_pipe")
+
+
 def client() -> Column:
     return F.concat_ws("/", "workload", "arm")
 

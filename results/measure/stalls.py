@@ -92,7 +92,7 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
     """Repeat each produced record without a partition (for the client as a whole); a commit has none."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
-    lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
+    lanes = lanes.when(F.col("side").isin("produce", "pipe"), F.concat(part, whole)).otherwise(part)
     exploded = rows.where("side <> 'consume' or partition is not null").withColumn("partition", F.explode(lanes))
     own = F.col("partition").isNotNull()
     return exploded.withColumns({name: F.when(own, F.col(name)) for name in ("topic", "topic_hash")})
@@ -130,14 +130,19 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
     Of the produced records only chunks (64 consecutive records) with a record in ``waiting`` are read.
     """
     chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
-    delivered = waiting.where("side = 'consume'")
+    delivered = waiting.where(_received())
     chunks = delivered.withColumns(chunk).select("run", "producer_id", "chunk").distinct()
     produced = samples.where((F.col("op") == "produce") & ok()).withColumns(chunk)
     near = produced.join(beside(chunks), ["run", "producer_id", "chunk"], "left_semi")
     acks = near.select(*_RECORD, F.col("done_us").alias("acked_us"))
     acked = F.when(F.col("wanted_us").isNotNull(), F.col("acked_us"))
-    since = F.when(F.col("side") == "consume", acked).otherwise(F.col("wanted_us"))
+    since = F.when(_received(), acked).otherwise(F.col("wanted_us"))
     return waiting.join(acks, [*_RECORD], "left").withColumn("wanted_us", since).drop("acked_us").where(_waited())
+
+
+def _received() -> Column:
+    """True for what a client waits for from the acknowledgement of a record: its delivery, or its output."""
+    return F.col("side").isin("consume", "pipe")
 
 
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
@@ -173,7 +178,7 @@ def failures(waits: DataFrame) -> DataFrame:
 
 
 def _failed() -> Column:
-    return ~F.col("ok") & (F.col("side") != "consume")
+    return ~F.col("ok") & ~_received()
 
 
 SILENCES = (

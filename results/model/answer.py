@@ -74,7 +74,7 @@ class Answer:
         lost = _count("lost", self.lost, self.lost_permitted) if self.counts else ""
         twice = _count("twice", self.twice, self.twice_permitted) if self.counts else ""
         sides = [
-            f"{'reading ' if side == 'consume' and len(self.stopped_us) > 1 else ''}{_seconds(us)}"
+            f"{_SIDE_WORDS.get(side, '') if len(self.stopped_us) > 1 else ''}{_seconds(us)}"
             for side, us in self.stopped_us.items()
         ]
         most = "at most " if self.injections > 1 else ""
@@ -120,6 +120,9 @@ def _count(word: str, n: int | None, permitted: int) -> str:
     if n is None:
         return f"{word} ?"
     return f"{word} {n}" + (f" ({'all' if permitted == n else permitted} permitted)" if permitted else "")
+
+
+_SIDE_WORDS = {"consume": "reading ", "pipe": "outputs "}
 
 
 def _seconds(us: int | None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Event: TypeAlias = Mapping[str, Any]
-Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
+Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "pipe", "replicas"]
 
 
 @dataclass(frozen=True)
@@ -308,6 +308,40 @@ RULES: Mapping[str, Rule] = {
         unit="batches",
         if_examined=True,
         needs={"produce": "a retry of a batch (batch_retried)"},
+    ),
+    "pipe_lost": Rule(
+        "an input in the log that has fewer outputs than the plan asks for",
+        "nothing",
+        f"{_EXPLAIN}; read the service's log (logs/*-pipe*.log) around that time: did it commit, or skip, what it had "
+        "not written?",
+        {"pipe": "pipe_lost"},
+    ),
+    "pipe_duplicate": Rule(
+        "an input that has more outputs than the plan allows",
+        "a change of the owner of the input's partition between the outputs, for inputs that were not committed before "
+        "it; a frozen member that lost the partition; a second attempt that was possible, because the outputs' leader "
+        "changed or a fault broke connections",
+        f"{_EXPLAIN}; does the service read again what its group has committed, or process an input twice?",
+        {"pipe": "pipe_duplicate"},
+        optional=("pipe",),
+        needs={"pipe": "an output that names its input"},
+    ),
+    "pipe_order": Rule(
+        "in a partition of the outputs, the first output of an input before that of an earlier input with the same key",
+        "the same as for pipe_duplicate",
+        f"{_EXPLAIN}; does the service process the records of a partition, or write outputs, concurrently?",
+        {"pipe": "pipe_order"},
+        optional=("pipe",),
+        needs={"pipe": "inputs with `keys`, and their outputs"},
+    ),
+    "offsets_without_output": Rule(
+        "a service committed a position above an input before it had written the input's first output",
+        "nothing",
+        "let the service commit only after its outputs were acknowledged (no automatic commit): a crash in between "
+        "loses the inputs",
+        {"pipe": "offsets_without_output"},
+        optional=("pipe",),
+        needs={"pipe": "commits of the pipe's `group` in the coordinator's log"},
     ),
     "replica": Rule(
         "replicas that differ after the last heal, from the log or among themselves",

@@ -144,6 +144,7 @@ def ratios(checks: Sequence[Check], comparisons: Sequence[Comparison]) -> list[C
 METRICS = {
     "produce.latency": "Produce latency",
     "consume.latency": "End-to-end latency",
+    "pipe.latency": "Latency to the output",
     "produce.service": "Service time",
     "commit.latency": "Commit latency",
 }

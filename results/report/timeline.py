@@ -44,6 +44,7 @@ BUCKETS = 200
 METRICS = {
     "produce.latency": ("Produce latency", "producer"),
     "consume.latency": ("End-to-end latency", "consumer"),
+    "pipe.latency": ("Latency to the output", "service"),
     "commit.latency": ("Commit latency", "committer"),
 }
 _TOLD = {*ERRORS, *AFTERMATH, "hint_accepted", "replica_switched", "rebootstrapped", "restarted", "stalled"}

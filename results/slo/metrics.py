@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 Op: TypeAlias = Literal["<", "<=", ">", ">=", "=="]
-Side: TypeAlias = Literal["produce", "consume", "commit"]
+Side: TypeAlias = Literal["produce", "consume", "commit", "pipe"]
 EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch", "member"]
 Aggregate: TypeAlias = float | Literal["max", "mean"]
 Source: TypeAlias = Literal[
@@ -309,6 +309,10 @@ METRICS: dict[str, Metric] = {
     "produce.gap": Metric("produce", "gap", "time", _PRODUCER, sentence=gap_sentence),
     "consume.gap": Metric("consume", "gap", "time", _READER, sentence=gap_sentence),
     "commit.gap": Metric("commit", "gap", "time", _COMMITTER, sentence=gap_sentence),
+    "pipe.latency": Metric("pipe", "latency", "time", _READER, has_aggregate=True),
+    "pipe.success": Metric("pipe", "latency", "share", _READER, success_rate, success_sentence, ABOVE),
+    "pipe.gap": Metric("pipe", "gap", "time", _READER, sentence=gap_sentence),
+    "pipe.throughput": Metric("pipe", "gap", "records/s", _READER, throughput, throughput_sentence, ABOVE),
     "produce.throughput": Metric("produce", "gap", "records/s", _PRODUCER, throughput, throughput_sentence, ABOVE),
     "consume.throughput": Metric("consume", "gap", "records/s", _READER, throughput, throughput_sentence, ABOVE),
     "produce.unavailable": Metric("produce", "stalls", "time", ("partition",), sentence=stalls_sentence, slots=False),

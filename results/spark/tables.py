@@ -80,7 +80,11 @@ _UNESCAPED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 @dataclass(frozen=True)
 class Tables:
-    """The evidence tables of several runs; a table that no run has is empty."""
+    """The evidence tables of several runs; a table that no run has is empty.
+
+    Rows of pipes are apart: ``piped`` are the outcomes of ``op`` pipe, ``outputs`` is the log of the topics that
+    services write. Both are None if no run has a pipe.
+    """
 
     outcomes: DataFrame
     log: DataFrame
@@ -89,6 +93,12 @@ class Tables:
     offsets: DataFrame
     transactions: DataFrame
     batches: DataFrame
+    piped: DataFrame | None = None
+    outputs: DataFrame | None = None
+
+    @property
+    def whole_log(self) -> DataFrame:
+        return self.log if self.outputs is None else self.log.unionByName(self.outputs)
 
 
 def columns() -> dict[str, dict[str, str]]:
@@ -118,7 +128,20 @@ def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
         files = small(spark, numbers, "name string, run int").select(F.xxhash64("name").alias("file"), "run")
         from_files = rows.withColumn("file", F.xxhash64("_metadata.file_path"))  # joining a hash takes half the time
         frames[name] = from_files.join(beside(files), "file", "left").select("run", *schema.names)
-    return Tables(**frames)
+    written = [
+        (run, client.pipe.writes) for run, evidence in enumerate(runs) for client in evidence.clients if client.pipe
+    ]
+    if not written:
+        return Tables(**frames)
+    topics = beside(small(spark, written, "run int, topic string"))
+    outcomes, log = frames.pop("outcomes"), frames.pop("log")
+    return Tables(
+        **frames,
+        outcomes=outcomes.where("op <> 'pipe'"),
+        piped=outcomes.where("op = 'pipe'"),
+        log=log.join(topics, ["run", "topic"], "left_anti"),
+        outputs=log.join(topics, ["run", "topic"], "left_semi"),
+    )
 
 
 def uris(path: str) -> list[str]:

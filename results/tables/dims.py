@@ -103,7 +103,7 @@ def segments_of(windows: Windows, moments: Sequence[int] = ()) -> Segments:
     return Segments(tuple(sorted(edges | {*moments})))
 
 
-SIDES = ("produce", "consume", "commit")
+SIDES = ("produce", "consume", "commit", "pipe")
 KINDS = ("latency", "service", "lateness", "gap", "transaction")
 """Kinds of measurements by number: done - intended, done - sent, sent - intended, time between two successes."""
 Row = Sequence[Any]
@@ -237,6 +237,7 @@ class Dims:
     readers              ``run client workload arm topics from_us rack``, must get records intended since from_us
     producers            ``run producer_id client readers``; ``readers`` is their number, null without topics
     audiences            ``run producer_id client``, the readers of at least one topic of the producer
+    pipes                ``run client workload arm reads writes group outputs_min outputs_max transactional``
     left_out             ``run op workload arm segment earlier_us inside start_us``, suspect time before a segment
     excused              ``run op workload arm kind segment``, samples that do not measure the client
     ends                 ``run judged_from_us end_us``, of runs with phases
@@ -306,6 +307,17 @@ class Dims:
                 producer = clients.get(key)
                 rows += ((run, number, r.key) for r in scene.readers if producer and r.reads_from(producer))
         return self.table(rows, "run int, producer_id int, client string")
+
+    @cached_property
+    def pipes(self) -> DataFrame:
+        rows = (
+            (run, c.key, c.workload, c.arm, p.reads, p.writes, p.group, p.outputs_min, p.outputs_max, p.transactional)
+            for run, scene in self._runs()
+            for c in scene.evidence.clients
+            if (p := c.pipe)
+        )
+        names = "run int, client string, workload string, arm string, reads string, writes string, group string"
+        return self.table(rows, f"{names}, outputs_min int, outputs_max int, transactional boolean")
 
     @cached_property
     def excused(self) -> DataFrame:

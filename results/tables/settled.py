@@ -6,6 +6,7 @@ got. A record of an aborted transaction is in the log and yet owed to nobody, so
 * **log**: without records whose transaction was aborted, or had not ended when the log was read;
 * **deliveries**: without those of such records, which a reader of uncommitted records gets by right
   (``checks/findings/transactions.py`` judges the others);
+* **outputs** of services: without those of aborted transactions;
 * **produced records**: a record that was acknowledged has the status ``uncommitted`` unless its producer knows that the
   transaction was committed. Such a record may be in the log or not.
 
@@ -43,7 +44,7 @@ class Settled:
 def settle(read: Tables, runs: Sequence[Evidence], persist: Callable[[DataFrame], DataFrame]) -> Settled:
     """Return the tables that the rules about records judge; ``persist`` caches a table that many queries read."""
     if not any(evidence.parquet.get("batches") for evidence in runs):
-        return Settled(read, read.log)
+        return Settled(read, read.whole_log)
 
     def stored(rows: DataFrame) -> DataFrame:
         # a union has the partitions of both tables, and a small run is faster in one
@@ -64,8 +65,13 @@ def settle(read: Tables, runs: Sequence[Evidence], persist: Callable[[DataFrame]
     markers = read.batches.where("marker is not null").select(
         "run", "topic", "partition", F.col("first_offset").alias("offset")
     )
+    outputs = read.outputs
+    if outputs is not None:
+        outputs = outputs.join(hidden, [*_PLACE], "left_anti").select(*read.log.columns)
     return Settled(
-        replace(read, outcomes=outcomes, log=log), read.log.unionByName(markers, allowMissingColumns=True), fates
+        replace(read, outcomes=outcomes, log=log, outputs=outputs),
+        read.whole_log.unionByName(markers, allowMissingColumns=True),
+        fates,
     )
 
 

@@ -41,7 +41,7 @@ from aftershock.workloads.adapters.exec_protocol import (
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
 from aftershock.workloads.adapters.sending import PollingSender, ProduceRecorder, SendRecorder
 from aftershock.workloads.load.assignment import (
-    Assignment,
+    ClientAssignment,
     CommitAssignment,
     ConsumeAssignment,
     Place,
@@ -75,7 +75,7 @@ _LOG = logging.getLogger(__name__)
 class ExecLink:
     """Connection to a client program; reports that only producers, committers or consumers write go to ``take``."""
 
-    def __init__(self, assignment: Assignment, events: Events, take: Callable[[Report], None]) -> None:
+    def __init__(self, assignment: ClientAssignment, events: Events, take: Callable[[Report], None]) -> None:
         self._assignment, self._events, self._take = assignment, events, take
         self._child = Child(assignment.command)
         self.write, self.narrow_pipe = self._child.write, self._child.narrow_pipe

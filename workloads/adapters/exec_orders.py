@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from aftershock.workloads.load.assignment import (
     WARMUP_RECORDS,
-    Assignment,
+    ClientAssignment,
     CommitAssignment,
     ConsumeAssignment,
     Place,
@@ -206,12 +206,12 @@ parse_order = TypeAdapter[Order](Order).validate_json
 """Parse an order; raise pydantic's ``ValidationError`` if the line is not an order."""
 
 
-def _isolation(assignment: Assignment) -> dict[str, Setting]:
+def _isolation(assignment: ClientAssignment) -> dict[str, Setting]:
     isolation = assignment.isolation if isinstance(assignment, ConsumeAssignment) else None
     return {} if isolation is None else {"isolation.level": isolation}
 
 
-def start_order(assignment: Assignment, positions: Mapping[Place, int] | None = None) -> bytes:
+def start_order(assignment: ClientAssignment, positions: Mapping[Place, int] | None = None) -> bytes:
     """Return the first order to a client program; ``positions`` are a consumer's start offsets by place."""
     # No other message or file contains the secrets of an attached cluster.
     security = assignment.security.resolved()

@@ -11,7 +11,7 @@ from aftershock.workloads.adapters.confluent_settings import consumer_config
 from aftershock.workloads.adapters.sending import REQUEST_TIMEOUT_S, retry_until_result
 from aftershock.workloads.load.assignment import CommitSchedule, ConsumeAssignment, Drain, Order, Place
 from aftershock.workloads.load.events import Clock, Events, Tally
-from aftershock.workloads.load.schedule import US_PER_MS, Filler, Mark
+from aftershock.workloads.load.schedule import US_PER_MS, Filler, Headers, JsonValue, Mark, mark_in
 from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
@@ -90,6 +90,7 @@ class ReceiveRecorder:
         self.owned: set[Place] = set()
         self.pending = PendingCommits(assignment.own_commits, clock) if assignment.own_commits else None
         self._filler = Filler()
+        self._values = {topic: JsonValue(template) for topic, template in assignment.values.items()}
         self._spool = ConsumeSpool(assignment.spool, assignment)
         self._topic_numbers = {topic.name: number for number, topic in enumerate(assignment.topics)}
         self._begin = {(topic, number): at for topic, ats in assignment.begin.items() for number, at in ats.items()}
@@ -193,12 +194,22 @@ class ReceiveRecorder:
             leader_epoch=leader_epoch,
             size_bytes=size_bytes,
             broker_id=broker_id,
-            corrupt=mark is not None and value is not None and not self._filler.is_value(mark.seq, value),
+            corrupt=mark is not None and value is not None and not self._is_value(place[0], mark, value),
         )
         if mark:
             self.tally.ended(Status.OK, done_us - mark.intended_us)
         else:
             self.foreign += 1
+
+    def _is_value(self, topic: str, mark: Mark, value: bytes) -> bool:
+        if self._assignment.observes:
+            return True  # nobody knows what a service makes of an input
+        template = self._values.get(topic)
+        return template.is_value(mark, value) if template else self._filler.is_value(mark.seq, value)
+
+    def mark_of(self, headers: Headers, key: bytes | None, value: bytes | None) -> Mark | None:
+        """Return the mark of a record that was read; None for a record that no producer of the run sent."""
+        return mark_in(self._assignment.observes or "header", headers, key, value)
 
     def reached(self, place: Place, position: int) -> None:
         """Advance the consumer's position, also past transaction markers, which are never delivered."""

@@ -42,7 +42,7 @@ from aftershock.workloads.kafka.rules.transaction_manager import State
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codes import name
 from aftershock.workloads.load.assignment import (
-    Assignment,
+    ClientAssignment,
     CommitAssignment,
     ConsumeAssignment,
     Go,
@@ -51,7 +51,7 @@ from aftershock.workloads.load.assignment import (
     Stop,
 )
 from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reported
-from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, unpack
+from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S
 from aftershock.workloads.load.spool import UNKNOWN, Status
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ REQUEST_TIMEOUT_MS = 30_000
 S = TypeVar("S", bound=ClientSettings)
 
 
-def reference_settings(cls: type[S], assignment: Assignment) -> S:
+def reference_settings(cls: type[S], assignment: ClientAssignment) -> S:
     """Return the settings of a reference client; raise ``SettingError`` for an unknown setting or a wrong value."""
     settings: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
     settings |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
@@ -377,7 +377,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
             if self._assignment.processing_ms:
                 await asyncio.sleep(self._assignment.processing_ms / 1000)
             self._receiving.take(
-                unpack(list(record.headers)),
+                self._receiving.mark_of(list(record.headers), record.key, record.value),
                 place=place,
                 offset=record.offset,
                 high_watermark=fetched.high_watermark,

@@ -14,7 +14,17 @@ from confluent_kafka import KafkaException
 
 from aftershock.workloads.load.assignment import CommitAssignment, Go, Order, ProduceAssignment, Stop
 from aftershock.workloads.load.events import Clock, Tally
-from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Filler, Schedule, Stream, pack
+from aftershock.workloads.load.schedule import (
+    US_PER_MS,
+    US_PER_S,
+    Filler,
+    JsonValue,
+    Mark,
+    Schedule,
+    Stream,
+    mark_text,
+    pack,
+)
 from aftershock.workloads.load.spool import CLIENT_DOWN, UNKNOWN, ProduceSpool, Status
 
 REQUEST_TIMEOUT_S = 2.0
@@ -150,13 +160,21 @@ class ProduceRecorder(SendRecorder):
         self._filler = Filler(assignment.record_size_max)
         self._producer_id = assignment.producer_id
         self._topics = [topic.name for topic in assignment.topics]
+        self._values = {topic: JsonValue(template) for topic, template in assignment.values.items()}
+        self._mark_is_key = assignment.mark_is_key
 
     def begin_record(self) -> DueRecord:
         size_bytes, key = self._stream.draw(self.next)
-        seq, intended_us = self.begin(size_bytes)
-        mark = pack(self._producer_id, seq, intended_us)
-        topic = self._topics[seq % len(self._topics)]
-        return DueRecord(seq, key, self._filler.value(seq, size_bytes), mark, topic)
+        topic = self._topics[self.next % len(self._topics)]
+        mark = Mark(self._producer_id, self.next, self._intended_us(self.next))
+        if self._mark_is_key:
+            key = mark_text(mark).encode()
+        if template := self._values.get(topic):
+            value = template.value(mark, key)
+        else:
+            value = self._filler.value(mark.seq, size_bytes)
+        self.begin(len(value))
+        return DueRecord(mark.seq, key, value, pack(*mark), topic)
 
     def due_us(self, seq: int) -> int:
         """Return the intended time of a record."""

@@ -59,13 +59,14 @@ class AssignedTopic(_Message):
 
 
 class _Assignment(_Message):
+    op: str
     run_id: str
     origin_ns: int  # `time.monotonic_ns()` at the start of the run
     number: int = Field(default=1, ge=1)  # of the arm's workers of an operation
     worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # names process, log file and spool: unique in the run
     workload: str
     arm: str
-    client: Literal["confluent", "reference", "java", "exec"] = "confluent"
+    client: Literal["confluent", "reference", "java", "exec", "service"] = "confluent"
     topic: str  # the first of several
     topic_id: str
     partitions: int = Field(ge=1)
@@ -76,11 +77,17 @@ class _Assignment(_Message):
     settings: dict[str, Setting] = Field(default_factory=dict)  # in the client's own names; override the harness's
     switches: dict[str, Any] = Field(default_factory=dict)  # rules of a reference client that the plan set
     command: tuple[str, ...] = ()  # starts the program of an `exec` or `java` client
+    values: dict[str, dict[str, Any]] = Field(default_factory=dict)  # by topic, the template of its JSON values
     broker_racks: dict[int, str] = Field(default_factory=dict)
     security: SecuritySettings = PLAINTEXT_SETTINGS  # names the variables of the secrets, never the secrets
     life: int = Field(default=0, ge=0)  # restarts after a fault; the worker continues where the last process ended
     spool: Path
     events: Path
+
+    @property
+    def side(self) -> str:
+        """Return the operation that rows and events of the worker have in the evidence."""
+        return self.op
 
     @property
     def topics(self) -> tuple[AssignedTopic, ...]:
@@ -117,6 +124,7 @@ class ProduceAssignment(_Assignment):
     record_size_min: int = Field(ge=0)  # bytes of a record's value
     record_size_max: int = Field(ge=0)
     keys: int | None = Field(default=None, ge=1)
+    mark_is_key: bool = False  # the record's mark as text is its key
     acks: Literal["all", "1", "0"] = "all"
     idempotence: bool = True
     linger_ms: float = Field(default=5, ge=0)
@@ -199,6 +207,9 @@ class ConsumeAssignment(_Assignment):
     records (``commit``), or as its client library does by default. Processing a record takes ``processing_ms``, after
     which the record counts as delivered.
 
+    The reader of a pipe's outputs ``observes`` them: the value is the place of the mark that a service copies from the
+    input (``schedule.mark_in``).
+
     If a topic existed before the run, ``begin`` maps its name and each partition to the offset of the run's first
     record; records at lower offsets are not checked, even if an earlier run of Aftershock wrote them.
     """
@@ -216,6 +227,11 @@ class ConsumeAssignment(_Assignment):
     from_: Literal["earliest", "latest"] = "earliest"
     isolation: Literal["read_committed", "read_uncommitted"] | None = None
     begin: dict[str, dict[int, int]] = Field(default_factory=dict)
+    observes: str | None = None
+
+    @property
+    def side(self) -> str:
+        return "pipe" if self.observes else self.op
 
     @property
     def places(self) -> list[Place]:
@@ -228,7 +244,40 @@ class ConsumeAssignment(_Assignment):
         return None if self.commit == CommitSchedule() else self.commit
 
 
-Assignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
+class Readiness(_Message):
+    """How a service tells that it is ready: by a line of its output (a pattern), or a successful HTTP answer."""
+
+    log: str | None = None
+    http: str | None = None
+
+
+class PipeAssignment(_Assignment):
+    """Assignment of one process of a service, which reads ``topic`` and writes the topic ``to``.
+
+    ``command`` is the whole command line, with ``docker run`` for a service in a container. The words ``{bootstrap}``,
+    ``{from}``, ``{to}``, ``{group}``, ``{member}`` and ``{file}`` in ``command`` and ``env`` and the text of ``file``
+    are replaced. A process that ends by itself is started again after ``restart_ms``.
+    """
+
+    op: Literal["pipe"] = "pipe"
+    to: str
+    group: str | None = None
+    members: int = Field(default=1, ge=1)
+    env: dict[str, str] = Field(default_factory=dict)
+    file: str | None = None
+    ready: Readiness = Readiness()
+    restart_ms: int = Field(default=1_000, ge=1)
+
+    @property
+    def places(self) -> list[Place]:
+        """Return all partitions of the inputs."""
+        return [place for topic in self.topics for place in topic.places]
+
+
+ClientAssignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
+"""Assignments of clients that write a row for each record or commit."""
+
+Assignment = ClientAssignment | PipeAssignment
 
 parse_assignment = TypeAdapter[Assignment](Annotated[Assignment, Field(discriminator="op")]).validate_json
 

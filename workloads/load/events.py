@@ -135,7 +135,8 @@ class Events:
 
     def __init__(self, assignment: Assignment, clock: Clock) -> None:
         self._descriptor = os.open(assignment.events, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
-        self._identity = {name: getattr(assignment, name) for name in ("arm", "workload", "worker", "op")}
+        self._identity = {name: getattr(assignment, name) for name in ("arm", "workload", "worker")}
+        self._identity["op"] = assignment.side
         self._clock = clock
 
     def emit(self, event: str, **details: Any) -> None:

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, Drain, Go, Order, Place, Quit, Stop
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    Drain,
+    Go,
+    Order,
+    Place,
+    ProduceAssignment,
+    Quit,
+    Stop,
+)
 from aftershock.workloads.load.events import run_clock
 from aftershock.workloads.load.process import Progress, WorkerProcess
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
@@ -215,6 +226,7 @@ _DRAIN_PAUSE_S = 0.5
 
 SENDERS = frozenset({"produce", "commit"})
 READERS = frozenset({"consume"})
+PIPES = frozenset({"pipe"})
 
 T = TypeVar("T")
 
@@ -242,8 +254,8 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def start(self, deadline_s: float) -> None:
-        """Start all workers, and wait until every producer knows the leaders and every consumer has its partitions."""
-        await self._all(SENDERS | READERS, Worker.start, deadline_s, "ready")
+        """Start all workers; wait until producers know leaders, consumers have partitions, and services are ready."""
+        await self._all(SENDERS | READERS | PIPES, Worker.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
         """Start the schedules of all producers and committers; ``start_us`` is a time on the run's clock."""
@@ -251,7 +263,11 @@ class Fleet:
 
     async def stop(self, at_us: int) -> None:
         """End the schedules of producers and committers at ``at_us``; return when every record has its final status."""
-        deadlines_ms = [assignment.deadline_ms for assignment in self.assignments if assignment.op != "consume"]
+        deadlines_ms = [
+            assignment.deadline_ms
+            for assignment in self.assignments
+            if isinstance(assignment, ProduceAssignment | CommitAssignment)
+        ]
         wait_us = max(0, at_us - self._now_us()) + max(deadlines_ms, default=0) * US_PER_MS
         limit_s = wait_us / US_PER_S + MARGIN_S
         await self._all(SENDERS, lambda worker: worker.ask(Stop(at_us=at_us)), limit_s, "done with its records")
@@ -299,13 +315,14 @@ class Fleet:
             raise [*readers.values()][late[0]][0].overdue_error(f"is not done reading after {limit_s + MARGIN_S:.0f} s")
         return {name: missing for name, missing in answers if missing}
 
-    async def quit(self, deadline_s: float = 10.0) -> None:
-        """Order all workers to close their clients and exit; kill workers that still run after ``deadline_s``."""
+    async def quit(self, deadline_s: float = 10.0, ops: frozenset[str] = SENDERS | READERS | PIPES) -> None:
+        """Order the workers of ``ops`` to close and exit; kill those that still run after the deadline."""
+        workers = [worker for worker in self._workers if worker.assignment.op in ops]
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
-                await asyncio.gather(*(worker.order(Quit()) for worker in self._workers))
-                await asyncio.gather(*(worker.end() for worker in self._workers))
-        await asyncio.gather(*(worker.kill() for worker in self._workers))
+                await asyncio.gather(*(worker.order(Quit()) for worker in workers))
+                await asyncio.gather(*(worker.end() for worker in workers))
+        await asyncio.gather(*(worker.kill() for worker in workers))
 
     async def watch(self) -> NoReturn:
         """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return."""
@@ -330,9 +347,9 @@ class Fleet:
         return {
             worker.assignment.worker: medians_us
             for worker in self._workers
-            if not worker.waits
+            if not worker.waits and worker.assignment.op not in PIPES
             if (medians_us := worker.seconds.medians_us())
-            or worker.assignment.op != "consume"
+            or worker.assignment.op in SENDERS
             or produced & topics[worker]
         }
 

@@ -30,9 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aftershock.workloads.load.assignment import (
-    Assignment,
+    ClientAssignment,
     CommitAssignment,
     ConsumeAssignment,
+    PipeAssignment,
     ProduceAssignment,
     parse_assignment,
 )
@@ -161,12 +162,14 @@ def _exclusive(home: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _workers(home: Path) -> Iterator[tuple[Assignment, Path]]:
+def _workers(home: Path) -> Iterator[tuple[ClientAssignment, Path]]:
     for file in sorted(home.glob("*/assignment.json")):
-        yield parse_assignment(file.read_bytes()), file.parent
+        assignment = parse_assignment(file.read_bytes())
+        if not isinstance(assignment, PipeAssignment):  # a service writes no rows
+            yield assignment, file.parent
 
 
-def _move(assignment: Assignment, spool: Path, outcomes: Path, *, over: bool) -> Path:
+def _move(assignment: ClientAssignment, spool: Path, outcomes: Path, *, over: bool) -> Path:
     """Move the final segments of a worker, or none if the load is ``over``; return the open file."""
     name, consumes = assignment.worker, assignment.op == "consume"
     closed, others = [], []
@@ -278,7 +281,9 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterable[Columns], *, ext
         draft.unlink(missing_ok=True)
 
 
-def _columns(assignment: Assignment, spool: Path, numbers: Sequence[int], *, late: bool = False) -> Iterator[Columns]:
+def _columns(
+    assignment: ClientAssignment, spool: Path, numbers: Sequence[int], *, late: bool = False
+) -> Iterator[Columns]:
     if isinstance(assignment, ConsumeAssignment):
         return _consumed(assignment, spool, numbers)
     return _sent(assignment, spool, numbers, late=late)
@@ -361,13 +366,14 @@ def _consumed(assignment: ConsumeAssignment, spool: Path, numbers: Sequence[int]
         }
 
 
-def _constant_columns(assignment: Assignment, rows: int) -> Columns:
-    names = ("workload", "arm", "worker", "client", "op")
+def _constant_columns(assignment: ClientAssignment, rows: int) -> Columns:
+    names = ("workload", "arm", "worker", "client")
     columns = {name: pa.repeat(getattr(assignment, name), rows) for name in names}
+    columns["op"] = pa.repeat(assignment.side, rows)
     return columns | {"client_rack": pa.repeat(assignment.rack, rows)}
 
 
-def _topic_columns(assignment: Assignment, numbers: np.ndarray[Any, Any]) -> Columns:
+def _topic_columns(assignment: ClientAssignment, numbers: np.ndarray[Any, Any]) -> Columns:
     """Return the topic of each row from its number among the topics of the assignment."""
     topics = assignment.topics
     return {

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.load.assignment import Assignment, Order, Quit
@@ -19,7 +19,7 @@ WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
 """Command that starts a worker's process; the run's id and the worker's name follow as arguments."""
 
 LOG_LINES = 5
-_ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
+_ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer", "pipe": "service"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Progress:
     worker: str
     workload: str
     arm: str
-    op: Literal["produce", "consume", "commit"]
+    op: str
     rack: str
     t_us: int
     sent: int
@@ -151,9 +151,10 @@ class WorkerProcess:
                     case "progress":
                         window_us, traffic = message.pop("window"), message.pop("traffic")
                         self.seconds.add(message["t_us"], window_us)
-                        names = ("worker", "workload", "arm", "op", "rack")
+                        names = ("worker", "workload", "arm", "rack")
                         self.progress = Progress(
                             **{name: getattr(self.assignment, name) for name in names},
+                            op=self.assignment.side,
                             **message,
                             window_us=tuple(window_us),
                             traffic={int(broker): (sent, received) for broker, (sent, received) in traffic.items()},

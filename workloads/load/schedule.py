@@ -5,12 +5,15 @@ time has no coordinated omission. Size and key of record n depend only on the se
 arm of a workload sends the same records. The value of record n depends only on n, so any consumer can verify the value.
 """
 
+import json
 import random
+import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aftershock.names import offsets_partition
 
@@ -96,6 +99,76 @@ def unpack(headers: Headers) -> Mark | None:
             mark = Mark(*_MARK.unpack(value))
             return mark if mark.producer_id >= 0 and mark.seq >= 0 else None
     return None
+
+
+def mark_text(mark: Mark) -> str:
+    """Return a mark as text, for a record's key or a field of its JSON value: ``3:1580:20034567``."""
+    return f"{mark.producer_id}:{mark.seq}:{mark.intended_us}"
+
+
+def parse_mark(text: object) -> Mark | None:
+    """Return the mark that ``mark_text`` wrote; None for any other value."""
+    match = _MARK_TEXT.fullmatch(text) if isinstance(text, str) else None
+    return Mark(*map(int, match.groups())) if match else None
+
+
+_MARK_TEXT = re.compile(r"(\d{1,9}):(\d{1,18}):(\d{1,18})", re.ASCII)
+
+
+def mark_in(place: str, headers: Headers, key: bytes | None, value: bytes | None) -> Mark | None:
+    """Return a record's mark, which is at ``place``: ``header``, ``key``, or a JSON path like ``$.id``; else None."""
+    if place == "header":
+        return unpack(headers)
+    if place == "key":
+        return parse_mark((key or b"").decode(errors="replace"))
+    try:
+        found = json.loads(value or b"")
+        for name in place.split(".")[1:]:
+            found = found[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return parse_mark(found)
+
+
+class JsonValue:
+    """Creates and recognises the JSON values of records from their template, an object with texts like ``{mark}``."""
+
+    def __init__(self, template: Mapping[str, Any]) -> None:
+        self._template = template
+
+    def value(self, mark: Mark, key: bytes | None) -> bytes:
+        words = {"mark": mark_text(mark), "key": (key or b"").decode(errors="replace"), "seq": str(mark.seq)}
+        return json.dumps(_filled(self._template, words), separators=(",", ":")).encode()
+
+    def is_value(self, mark: Mark, value: bytes) -> bool:
+        """Return True if ``value`` is that of the record with this mark, whatever the record's key is."""
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return False
+        words = {"mark": mark_text(mark), "seq": str(mark.seq)}
+        return _agrees(found, _filled(self._template, words))
+
+
+def _filled(template: Any, words: Mapping[str, str]) -> Any:
+    if isinstance(template, Mapping):
+        return {name: _filled(field, words) for name, field in template.items()}
+    if isinstance(template, str):
+        return _WORD.sub(lambda match: words.get(match[1], match[0]), template)
+    return template
+
+
+def _agrees(found: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping):
+        same_names = isinstance(found, dict) and found.keys() == expected.keys()
+        return same_names and all(_agrees(found[name], field) for name, field in expected.items())
+    if isinstance(expected, str) and "{key}" in expected:
+        before, _, after = expected.partition("{key}")
+        return isinstance(found, str) and found.startswith(before) and found.endswith(after.rpartition("{key}")[2])
+    return bool(found == expected)
+
+
+_WORD = re.compile(r"\{(mark|key|seq)\}")
 
 
 class Filler:

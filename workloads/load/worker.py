@@ -200,9 +200,11 @@ def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
     the chosen client library is imported, because a worker's memory and start-up time are measured.
     """
     library: str = "exec" if assignment.client == "java" else assignment.client
+    if assignment.op == "pipe":
+        library = "service"
     if isinstance(assignment, ProduceAssignment) and assignment.num_records is not None:
         library = "benchmark"
-    role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer"}[assignment.op]
+    role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer", "pipe": "Pipe"}[assignment.op]
     module = import_module(f"aftershock.workloads.adapters.{library}")
     return cast("Client", getattr(module, f"{library.title()}{role}")(assignment, clock, events))
 

@@ -42,20 +42,32 @@ JOINED_DEADLINE_MS = 60_000
 
 
 class MemberFault(ClientFault):
-    """Base of faults on members of consumer groups."""
+    """Base of faults on members of consumer groups.
+
+    ``of_services`` is True for a kind that needs nothing of a member but its process, so that services can be targets.
+    """
 
     unavailable: ClassVar[Impact] = "members"
+    of_services: ClassVar[bool] = False
     op: Op | None = "consume"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.op != "consume":
             yield Problem(("op",), "only consumers are members of groups: omit `op`")
         elif not plan.unreadable_workloads and not any(
-            workload.consume and workload.consume.group and self.selector.matches(workload.name, arm, "consume")
+            (workload.consume and workload.consume.group) or (self.of_services and workload.pipe)
             for workload in plan.workloads.values()
             for arm in workload.arms
+            if self.selector.matches(workload.name, arm, "consume" if workload.consume else "pipe")
         ):
             message = f"no consumer of `{self.client}` is in a group: use an arm with `group` in `consume`"
+            if any(
+                self.selector.matches(load.name, arm, "pipe") for load in plan.workloads.values() for arm in load.arms
+            ):
+                message = (
+                    f"the coordinator does not tell which members are processes of the service `{self.client}`: use "
+                    "leave, kill_client or pause_client"
+                )
             yield Problem(("client",), message)
 
 
@@ -95,7 +107,8 @@ class LeaveInjection(DownInjection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report that the coordinator does not list the members, and each second that their processes are gone."""
-        report(await group_witness(self.targets.clients, self.context, present=False))
+        if self.members:  # the coordinator does not tell which members are processes of a service
+            report(await group_witness(self.targets.clients, self.context, present=False))
         await super().hold(until_us, report)
 
 
@@ -109,6 +122,7 @@ class Leave(MemberFault):
     remedy = "The members are started, and the group's coordinator lists them again."
     allowance_ms = 8_000  # a client closes in a second; Python, librdkafka or a JVM start in 1-4 s
     closes_connections = True
+    of_services = True
 
     kind: Literal["leave"] = "leave"
 

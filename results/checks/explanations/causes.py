@@ -5,6 +5,7 @@ from dataclasses import replace
 from aftershock.results.checks.explanations.groups import of_groups
 from aftershock.results.checks.explanations.leadership import of_leaders
 from aftershock.results.checks.explanations.model import Explanation, in_order, unplaced
+from aftershock.results.checks.explanations.pipes import of_pipes
 from aftershock.results.checks.explanations.retries import of_retries
 from aftershock.results.checks.explanations.rewrites import of_rewrites
 from aftershock.results.checks.explanations.written import timed
@@ -22,4 +23,5 @@ def explanations(evidence: Evidence) -> tuple[Explanation, ...]:
         for rule in ("torn", "lost_commit")
     ]
     losses = [unplaced(one) for one in at_offsets if (one.rule, one.side) == ("lost", "produce")]
-    return in_order([*of_records, *of_transactions, *losses, *of_retries(evidence), *of_groups(evidence, of_records)])
+    of_groups_and_pipes = *of_groups(evidence, of_records), *of_pipes(evidence)
+    return in_order([*of_records, *of_transactions, *losses, *of_retries(evidence), *of_groups_and_pipes])

@@ -34,7 +34,7 @@ from aftershock.results.spark.tables import beside
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
-    "attempts:int,group:string,occupied:boolean,sent_us:bigint>"
+    "attempts:int,group:string,occupied:boolean,sent_us:bigint,output:string>"
 )
 """Place and time of an anomaly in Spark's tables, the columns of ``Anomaly``."""
 ANYWHERE = ""
@@ -47,7 +47,7 @@ class Anomaly:
     ``from_us`` and ``until_us`` are the interval in which the cause must have been at work, such as from the sending of
     a record to its acknowledgement. ``topic`` is the topic's name or id; ``group`` the consumer group of a commit.
     ``occupied`` is True if the log holds another record at the offset, or ends before it. ``sent_us`` is when the
-    record was sent.
+    record was sent. ``output`` is the partition of a service's last output (``billed/3``).
     """
 
     client: str
@@ -62,6 +62,7 @@ class Anomaly:
     group: str | None = None
     occupied: bool | None = None
     sent_us: int | None = None
+    output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Explanation:
     epoch: int | None = None
     attempts: int | None = None
     group: str | None = None
+    output: str | None = None
     throughout: bool = False
     truncation: bool = False
     unplaced: bool = False
@@ -107,6 +109,7 @@ class Explanation:
             (self.worker, anomaly.worker),
             (self.partition, anomaly.partition),
             (self.group, anomaly.group),
+            (self.output, anomaly.output),
         )
         first_us, last_us = anomaly.from_us, anomaly.until_us
         at_least = (
@@ -143,6 +146,7 @@ _LIMITS = (
     ("epoch", "int"),
     ("attempts", "int"),
     ("group", "string"),
+    ("output", "string"),
     ("throughout", "boolean"),
     ("truncation", "boolean"),
     ("unplaced", "boolean"),
@@ -153,6 +157,7 @@ _MATCHES = """
     and (x.from_offset is null or coalesce(at.offset >= x.from_offset, false))
     and (x.until_offset is null or coalesce(at.offset < x.until_offset, false))
     and (x.`group` is null or coalesce(x.`group` = at.`group`, false))
+    and (x.output is null or coalesce(x.output = at.output, false))
     and (x.from_us is null or coalesce(if(x.throughout, at.from_us, at.until_us) >= x.from_us, false))
     and (x.until_us is null or coalesce(if(x.throughout, at.until_us, at.from_us) <= x.until_us, false))
     and (x.sent_by_us is null or coalesce(at.sent_us <= x.sent_by_us, false))

@@ -39,6 +39,7 @@ _KEY = ("run", "rule", "side", "client")
 AT_FIELDS = (
     *("topic", "partition", "offset", "from_us", "until_us", "epoch", "worker", "attempts", "group", "occupied"),
     "sent_us",
+    "output",
 )
 
 

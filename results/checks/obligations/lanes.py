@@ -93,7 +93,10 @@ def lanes(evidence: Evidence, leaders: Leaders | None = None) -> list[Lane]:
     named = {(topic, harm.tampering.partition) for harm in scene.harms if harm.tampering for topic in harm.topics}
     workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     result = []
-    sides = [(owner, side, topics) for owner in evidence.clients for side, topics in owner.topics.items()]
+    # what a service owes depends on settings that nobody knows
+    sides = [
+        (owner, side, topics) for owner in evidence.clients for side, topics in owner.topics.items() if side != "pipe"
+    ]
     for owner, side, topics in sides:
         workload: Mapping[str, Any] = workloads.get(owner.workload, {})
         arm: Mapping[str, Any] = (workload.get("arms") or {}).get(owner.arm) or {}
@@ -103,7 +106,8 @@ def lanes(evidence: Evidence, leaders: Leaders | None = None) -> list[Lane]:
         grouped = side == "commit" or bool(group)
         central = coordinators(evidence, terrain, leaders, f"{group}-{owner.arm}" if group else None) if grouped else []
         own, protocol = arm.get("settings") or {}, options.get("protocol")
-        waits = client_waits(str(arm.get("client")), own, scene.settings, grouped=grouped, protocol=protocol)
+        kind = "confluent" if owner.pipe else str(arm.get("client"))  # which sends the inputs of services
+        waits = client_waits(kind, own, scene.settings, grouped=grouped, protocol=protocol)
         workers = owner.workers(side)
         reserve = workers[int(options.get("members", 1)) :] if side == "consume" else ()
         racks = tuple(dict.fromkeys(options.get("racks") or [str(options.get("rack"))]))

@@ -28,7 +28,7 @@ from aftershock.workloads.adapters.exec_protocol import (
     parse_report,
 )
 from aftershock.workloads.load.assignment import (
-    Assignment,
+    ClientAssignment,
     CommitAssignment,
     ConsumeAssignment,
     ProduceAssignment,
@@ -141,7 +141,7 @@ class ClientSession:
         self.reports: list[Report] = []
         self.topic = ""
 
-    def start(self, assignment: Assignment, positions: Mapping[int, int] | None = None) -> None:
+    def start(self, assignment: ClientAssignment, positions: Mapping[int, int] | None = None) -> None:
         self.topic = assignment.topic
         places = None if positions is None else {(self.topic, number): at for number, at in positions.items()}
         self.order(start_order(assignment, places))
@@ -204,7 +204,7 @@ class Bench:
 
     @contextmanager
     def session(
-        self, assignment: Assignment | None = None, positions: Mapping[int, int] | None = None
+        self, assignment: ClientAssignment | None = None, positions: Mapping[int, int] | None = None
     ) -> Iterator[ClientSession]:
         """Start the client program, with the start order for ``assignment``; kill it when the ``with`` block ends."""
         session = ClientSession(self._command, self._patience_s)

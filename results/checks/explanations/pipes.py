@@ -1,0 +1,109 @@
+"""Outputs of a service that are written twice or out of order, and causes that permit this at least once.
+
+=========================  =============================================================================================
+anomaly                    explained only by
+=========================  =============================================================================================
+output written twice, or   a change of the owner of the input's partition between the outputs, for inputs at or above
+out of order               the position that the group had committed before it: the next owner begins there
+                           a member that was frozen, for the partitions that changed their owner meanwhile, until
+                           ``AWAKE_US`` after it: it writes what it holds before it learns that it lost them
+                           a second attempt of the service's producer: the leader of the outputs' partition changed, or
+                           a fault ended connections, and the first output was written then (or up to ``ANSWER_US``
+                           before), the second at most ``RETRY_US`` after it
+=========================  =============================================================================================
+
+Nothing explains those of a transactional service, which promises exactly once.
+
+Without a group in the plan nobody knows the owners, and the evidence can't tell.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from aftershock.results.checks.explanations.leadership import changes
+from aftershock.results.checks.explanations.model import Explanation, for_rules
+from aftershock.results.checks.explanations.retries import breaks_connections
+from aftershock.results.checks.obligations.reach import Harm, harms_of
+from aftershock.results.evidence.evidence import Client, Evidence, Pipe
+from aftershock.results.evidence.manifest import LEADERS
+from aftershock.results.evidence.outages import FROZEN, worker_outages
+
+AWAKE_US = 10_000_000
+"""Time in which a woken process writes what it holds: its next poll or commit tells it that its partitions are gone."""
+ANSWER_US = 1_000_000
+"""Time before a broken connection in which a request was written whose answer was lost: answers take milliseconds."""
+RETRY_US = 31_000_000
+"""Time after it until the second attempt: the request time-out of Java's client and librdkafka, and a back-off."""
+_RULES = (("pipe_duplicate", "pipe"), ("pipe_order", "pipe"))
+_POLLS = "group_changed in events.jsonl"
+
+
+def of_pipes(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what explains repeated and inverted outputs of each service."""
+    harms = harms_of(evidence, max((phase.end_us for phase in evidence.phases), default=0))
+    for client in evidence.clients:
+        if client.pipe and not client.pipe.transactional:
+            own = Explanation("", "", "", "", client=client.key)
+            for cause in _causes(evidence, client, client.pipe, own, harms):
+                yield from for_rules(cause, *_RULES)
+
+
+def _causes(
+    evidence: Evidence, client: Client, pipe: Pipe, own: Explanation, harms: list[Harm]
+) -> Iterator[Explanation]:
+    moves = list(owner_changes(evidence, pipe))
+    for since_us, at_us, partition, committed in moves:
+        cause = f"the change of owner of {pipe.reads}/{partition}"
+        moved = replace(own, cause=cause, evidence=_POLLS, topic=pipe.reads, partition=partition)
+        yield replace(moved, from_us=since_us, until_us=at_us, from_offset=committed)
+    for worker in client.workers("pipe"):
+        for start_us, end_us in worker_outages(evidence, FROZEN).get(worker, ()):
+            until_us = end_us + AWAKE_US
+            cause = f"{worker} was frozen from {start_us / 1e6:.1f} to {end_us / 1e6:.1f} s and lost {pipe.reads}"
+            for partition in sorted({number for since, at, number, _ in moves if at >= start_us and since <= until_us}):
+                frozen = replace(own, cause=f"{cause}/{partition}", evidence="journal.jsonl", topic=pipe.reads)
+                yield replace(frozen, partition=partition, from_us=start_us, until_us=until_us)
+    if not pipe.group:
+        yield replace(
+            own,
+            cause="a change of owner of the input's partition",
+            evidence="the plan names no `group` of the pipe",
+            certain=False,
+        )
+    for change in changes(evidence.leaders or ()):
+        if change.topic == pipe.writes:
+            output = f"{change.topic}/{change.partition}"
+            cause = f"the change of leader of {output} to epoch {change.epoch}"
+            led = _retried(replace(own, cause=cause, evidence=LEADERS, output=output), change.after_us, change.by_us)
+            yield replace(led, certain=None not in (change.after_us, change.by_us))
+    parameters = {step["id"]: step.get("parameters") or {} for step in evidence.steps}
+    for harm in harms:
+        api = parameters.get(harm.fault, {}).get("api")
+        if api in (None, "Produce") and breaks_connections(harm, client.workers("pipe"), pipe.rack, (pipe.writes,)):
+            cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
+            yield _retried(replace(own, cause=cause, evidence="journal.jsonl"), harm.start_us, harm.end_us)
+
+
+def _retried(cause: Explanation, start_us: int | None, end_us: int | None) -> Explanation:
+    """Return the explanation of outputs of which a retry, after a broken connection, may have written the second."""
+    from_us = None if start_us is None else start_us - ANSWER_US
+    until_us = None if end_us is None else end_us + RETRY_US
+    return replace(cause, from_us=from_us, until_us=until_us, sent_by_us=end_us, throughout=True)
+
+
+def owner_changes(evidence: Evidence, pipe: Pipe) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the interval of each change of a partition's owner, the partition, and the position committed before."""
+    before: Mapping[int, str] = {}
+    for line in evidence.events:
+        if line["event"] == "group_changed" and line.get("group") == pipe.group:
+            owners = _of_topic(line.get("owners") or (), pipe.reads)
+            committed = _of_topic(line.get("offsets") or (), pipe.reads)
+            for partition in sorted(before.keys() | owners.keys()):
+                if before.get(partition) != owners.get(partition) and before:
+                    yield int(line["since_us"]), int(line["t_us"]), partition, int(committed.get(partition, 0))
+            before = owners
+
+
+def _of_topic(rows: Any, topic: str) -> Mapping[int, Any]:
+    return {number: value for name, number, value in rows if name == topic}

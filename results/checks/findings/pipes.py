@@ -1,0 +1,169 @@
+"""Integrity findings about services under test: their outputs, compared with their inputs and with what they committed.
+
+An input is a record of the topic that a service reads, as it is in the log at the end. Its outputs are the records of
+the other topic that bear its mark. If a producer wrote an input twice, the service owes the outputs of both copies.
+
+**Lost** is an input with fewer outputs than the plan asks for, and **duplicate** one with more. What a service had not
+reached when it was still making progress (event ``pipe_settled``) is not judged.
+
+**Order**: within one partition of the outputs, the first outputs of the inputs with one key, from one partition, must
+be in the order of those inputs. Inputs without a key have no order that a service must keep.
+
+**Offsets without output**: the group committed a position above an input before the input's first output was in the
+log, so that a crash in between would have lost it. Both times are those of the brokers. Inputs without any output are
+lost, and not counted here.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aftershock.results.checks.explanations.rewrites import CLOCKS
+from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
+from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.tables.dims import Dims
+
+SIDE = "pipe"
+_INPUT = ("run", "client", "producer_id", "seq")
+_SPOT = ("topic", "partition", "offset")
+
+
+def pipes(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame]) -> DataFrame | None:
+    """Return the findings about pipes as in ``records.summed``; None if no run has a pipe.
+
+    ``persist`` caches a Spark table.
+
+    Further findings are only reported: ``pipe_unmarked`` counts the outputs, broken if they name no input of the run,
+    and ``pipe_unreached`` the inputs that are not judged.
+    """
+    if read.outputs is None:
+        return None
+    of_pipes = dims.pipes.select("run", "client", "reads", "writes", "outputs_min", "outputs_max")
+    written = (
+        read.outputs.join(beside(of_pipes.withColumn("topic", F.col("writes"))), ["run", "topic"])
+        .select(
+            *("run", "client", "producer_id", "seq", "partition", "offset"),
+            F.concat_ws("/", "topic", "partition").alias("output"),
+            _to_run_us(dims, "timestamp_ms").alias("written_us"),
+        )
+        .withColumn("known", F.col("producer_id").isNotNull() & F.col("seq").isNotNull())
+    )
+    written, inputs = persist(written), persist(_inputs(read, dims, of_pipes))
+    of_input = (
+        written.where("known")
+        .groupBy(*_INPUT)
+        .agg(
+            F.count("*").alias("outputs"),
+            F.min("written_us").alias("first_us"),
+            F.max(F.struct("written_us", "output")).alias("last"),
+        )
+    )
+    judged = inputs.join(of_input, [*_INPUT], "left").withColumns(
+        {"outputs": F.coalesce("outputs", F.lit(0)), "record": record()}
+    )
+    place = {name: name for name in _SPOT}
+    few = F.col("outputs") < F.col("outputs_min") * F.col("copies")
+    many = F.col("outputs") > F.col("outputs_max") * F.col("copies")
+    at_loss = place_of(**place, from_us="intended_us", until_us="intended_us")
+    last_us, output = F.col("last")["written_us"], F.col("last")["output"]
+    at_copy = place_of(**place, from_us="first_us", sent_us="first_us", until_us=last_us, output=output)
+    due, client = ~F.col("unreached"), F.col("client")
+    facts = [
+        Fact("pipe_lost", SIDE, client, due | ~few, F.when(few & due, 1), at_loss),
+        Fact("pipe_unreached", SIDE, client, few & ~due, 0),
+        Fact("pipe_duplicate", SIDE, client, F.col("outputs") > 0, many, at_copy),
+    ]
+    unmarked = written.join(inputs.select(*_INPUT, F.lit(True).alias("sent")), [*_INPUT], "left")
+    named = [Fact("pipe_unmarked", SIDE, client, 1, F.col("sent").isNull())]
+    found = explode_facts(judged, facts).unionByName(explode_facts(unmarked.withColumn("record", no_record()), named))
+    return found.unionByName(_order(inputs, written)).unionByName(_offsets(read, dims, judged))
+
+
+def _to_run_us(dims: Dims, column: str) -> Column:
+    """Convert a broker's time (Unix, ms) to the run's clock."""
+    origins = [
+        F.when(F.col("run") == run, F.lit(int(evidence.run.get("origin_unix_us") or 0)))
+        for run, evidence in enumerate(dims.evidences)
+    ]
+    return F.col(column) * 1000 - F.coalesce(*origins)
+
+
+def _inputs(read: Tables, dims: Dims, of_pipes: DataFrame) -> DataFrame:
+    """Return each input and pipe with ``copies`` in the log, its first place, and whether the service reached it."""
+    logged = read.log.where(F.col("producer_id").isNotNull() & F.col("seq").isNotNull())
+    producers = dims.producers.select("run", "producer_id")
+    own = logged.join(beside(producers), ["run", "producer_id"], "left_semi")
+    reads = of_pipes.withColumnRenamed("reads", "topic").drop("writes")
+    sent = read.outcomes.where("op = 'produce'").select("run", "producer_id", "seq", "intended_us")
+    first = F.min(F.struct(*_SPOT, "key_hash"))
+    inputs = (
+        own.join(beside(reads), ["run", "topic"])
+        .groupBy(*_INPUT, "outputs_min", "outputs_max")
+        .agg(F.count("*").alias("copies"), first.alias("place"))
+        .select(*_INPUT, "outputs_min", "outputs_max", "copies", "place.*")
+        .join(sent, ["run", "producer_id", "seq"], "left")
+    )
+    stops = [
+        (run, client.key, topic, number, position)
+        for run, evidence in enumerate(dims.evidences)
+        for client in evidence.clients
+        for line in evidence.events
+        if line["event"] == "pipe_settled" and client.pipe and client.wrote(line) and not line.get("idle")
+        for topic, number, position, _ in line.get("positions") or ()
+    ]
+    if not stops:
+        return inputs.withColumn("unreached", F.lit(False))
+    table = dims.table(stops, "run int, client string, topic string, partition int, position bigint")
+    joined = inputs.join(beside(table), ["run", "client", "topic", "partition"], "left")
+    return joined.withColumn("unreached", F.coalesce(F.col("offset") >= F.col("position"), F.lit(False))).drop(
+        "position"
+    )
+
+
+def _order(inputs: DataFrame, written: DataFrame) -> DataFrame:
+    by_output = Window.partitionBy(*_INPUT, "output").orderBy("output_offset")
+    keyed = inputs.where("key_hash is not null").select(*_INPUT, *_SPOT, "key_hash")
+    copies = written.where("known").select(*_INPUT, "output", "written_us", F.col("offset").alias("output_offset"))
+    firsts = copies.withColumn("turn", F.row_number().over(by_output)).where("turn = 1").join(keyed, [*_INPUT])
+    lane = Window.partitionBy("run", "client", "output", "topic", "partition", "key_hash").orderBy("output_offset")
+    before = lane.rowsBetween(Window.unboundedPreceding, -1)
+    ahead = firsts.withColumns({"highest": F.max(F.struct("offset", "written_us")).over(before), "record": record()})
+    late = F.coalesce(F.col("highest")["offset"] > F.col("offset"), F.lit(False))
+    place = {name: name for name in _SPOT}
+    before_us = F.col("highest")["written_us"]
+    at = place_of(**place, from_us=before_us, sent_us=before_us, until_us="written_us", output="output")
+    return explode_facts(ahead, [Fact("pipe_order", SIDE, F.col("client"), 1, late, at)])
+
+
+def _offsets(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
+    """Return the findings about commits; clocks that a plan sets make the times of brokers incomparable.
+
+    In a transaction, offsets and outputs take effect together, whatever their order.
+    """
+    skewed = {
+        run
+        for run, evidence in enumerate(dims.evidences)
+        if any((line.get("undo") or {}).get("verb") == CLOCKS for line in evidence.journal)
+    }
+    judged_groups = dims.pipes.where("group <> '' and outputs_min > 0 and not transactional")
+    groups = judged_groups.where(~F.col("run").isin(skewed))
+    own = groups.select("run", "client", "group", F.col("reads").alias("topic"))
+    partition = ("run", "client", "topic", "partition")
+    commits = (
+        read.offsets.where("committed is not null and timestamp_ms is not null")
+        .join(beside(own), ["run", "group", "topic"])
+        .select(
+            *("run", "client", "topic", F.col("topic_partition").alias("partition")),
+            (F.col("committed") - 1).alias("offset"),
+            _to_run_us(dims, "timestamp_ms").alias("commit_us"),
+        )
+    )
+    due = judged.where("outputs > 0").select(*partition, "offset", "first_us", "record")
+    # in descending order, because Spark recomputes frames that reach forwards for every row
+    above = Window.partitionBy(*partition).orderBy(F.col("offset").desc())
+    joined = due.unionByName(commits, allowMissingColumns=True).withColumn("commit_us", F.min("commit_us").over(above))
+    covered = joined.where("first_us is not null and commit_us is not null")
+    at = place_of(topic="topic", partition="partition", offset="offset", from_us="commit_us", until_us="first_us")
+    early = F.col("commit_us") < F.col("first_us")
+    return explode_facts(covered, [Fact("offsets_without_output", SIDE, F.col("client"), 1, early, at)])

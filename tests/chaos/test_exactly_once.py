@@ -1,0 +1,57 @@
+"""Transactions on a real cluster: producers that abort, readers of both isolations, and a service that uses them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from aftershock.tests.chaos.conftest import DEADLINE_S
+
+pytestmark = pytest.mark.engine
+
+PLAN = """\
+name: exactly-once
+cluster: {config: {transaction.state.log.num.partitions: 3}}
+topics:
+  - {name: charges, partitions: 4, replication: 3, config: {min.insync.replicas: 2}}
+  - {name: orders, partitions: 4, replication: 3, config: {min.insync.replicas: 2}}
+  - {name: billed, partitions: 4, replication: 3, config: {min.insync.replicas: 2}}
+workloads:
+  - name: charging
+    produce: {topic: charges, rate: 30/s, deadline: 15s, transaction: {records: 10, abort: 20%, timeout: 20s}}
+    arms: {reference: {client: reference}, confluent: {}}
+  - {name: careful, consume: {topic: charges, isolation: read_committed}}
+  - {name: hasty, consume: {topic: charges, isolation: read_uncommitted}}
+  - name: billing
+    produce: {topic: orders, rate: 30/s, keys: 50, deadline: 15s}
+    pipe: {from: orders, to: billed, group: biller, members: 2, transactional: true}
+    arms: {service: {client: confluent, settings: {session.timeout.ms: 6000, transaction.timeout.ms: 10000}}}
+timing: {warmup: {min: 3s, max: 12s}, steady: 5s, recovery: 5s}
+faults:
+  - {kind: kill, broker: leader of charges/0, at: 0s, for: 5s}
+  - {kind: kill_client, client: service member 1, at: 7s, for: 1s}
+"""
+RULES = {
+    "charging": {"lost", "torn", "lost_commit", "unaborted", "fenced_write"},
+    "careful": {"lost", "aborted_read"},
+    "hasty": {"lost"},
+    "billing": {"lost", "pipe_lost", "pipe_duplicate", "pipe_order"},
+}
+"""Rules that must be judged for each workload."""
+
+
+def test_correct_clients_and_a_correct_service_pass(aftershock: Any) -> None:
+    """A leader's death and the kill of a process tear, lose, repeat and reorder nothing that was committed."""
+    command = aftershock(PLAN, "--json")
+    _, stdout = command.finish(DEADLINE_S)
+    assert "" == command.left_behind()
+    checks = [check for check in json.loads(stdout)["checks"] if check["kind"] == "integrity"]
+    assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
+    workload_of = {"reference": "charging", "confluent": "charging", "service": "billing"}
+    judged: dict[str, set[str]] = {name: set() for name in RULES}
+    for check in checks:
+        names = [name for name in RULES if f"workload={name}" in check["subject"]] or [
+            workload_of.get(check["arm"], "")
+        ]
+        judged.get(names[0], set()).add(check["id"].removeprefix("integrity/"))
+    assert {} == {name: rules - judged[name] for name, rules in RULES.items() if rules - judged[name]}

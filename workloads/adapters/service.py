@@ -1,0 +1,193 @@
+"""A user's service as a pipe: a program that reads one topic and writes another, and knows nothing of Aftershock.
+
+Its output goes to the worker's log. A service that ends by itself is started again, as an orchestrator would. At the
+end of the run it gets SIGTERM and CLOSE_S seconds, then SIGKILL.
+"""
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import IO, Any
+
+import re2
+
+from aftershock.errors import WorkloadError
+from aftershock.redaction import redact
+from aftershock.workloads.adapters import tether
+from aftershock.workloads.load.assignment import Order, PipeAssignment
+from aftershock.workloads.load.events import Clock, Events, Tally
+from aftershock.workloads.load.fleet import read_down_marker
+from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
+from aftershock.workloads.load.spool import write_assignment
+
+CLOSE_S = 8.0
+"""Time limit for a service to end after SIGTERM, shorter than the runner's time limit for the worker."""
+
+_WORD = re.compile(r"\{(bootstrap|from|to|group|member|file|python)\}")
+_LAST_LINES = 5
+_LINE_MAX = 65_536
+_READY_STEP_S = 0.1
+_HTTP_TIMEOUT_S = 1.0
+_LOG = logging.getLogger(__name__)
+
+
+class ServicePipe:
+    """One process of a service; implements ``worker.Client``."""
+
+    def __init__(self, assignment: PipeAssignment, clock: Clock, events: Events) -> None:
+        self._assignment, self._clock, self._events = assignment, clock, events
+        folder = assignment.spool / assignment.worker
+        folder.mkdir(exist_ok=True)  # of an earlier life, if a fault had ended the service
+        write_assignment(folder, assignment)
+        words = {"bootstrap": assignment.bootstrap, "from": assignment.topic, "to": assignment.to}
+        words |= {
+            "python": sys.executable,
+            "group": assignment.group or "",
+            "member": assignment.worker,
+            "file": str(folder / "service.conf"),
+        }
+
+        def filled(text: str) -> str:
+            return _WORD.sub(lambda match: words[match[1]], text)
+
+        self._command = [filled(word) for word in assignment.command]
+        self._env = os.environ | {name: filled(value) for name, value in assignment.env.items()}
+        if assignment.file is not None:
+            Path(words["file"]).write_text(filled(assignment.file), encoding="utf-8")
+        self._exits = 0
+        self._restart_us: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Start the service, and wait until it is ready; the caller sets the time limit.
+
+        Raises ``WorkloadError``, with the last lines of its output, if the service ends before.
+        """
+        self._start()
+        while not self._is_ready():
+            if self._ended():
+                raise WorkloadError(f"the service {self._name} {self._how()} before it was ready; {self._lines()}")
+            time.sleep(_READY_STEP_S)
+
+    @property
+    def _name(self) -> str:
+        return self._assignment.worker
+
+    def _start(self) -> None:
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._said_ready = Event()
+        command = [sys.executable, "-I", "-S", str(Path(tether.__file__)), str(os.getpid()), *self._command]
+        process = self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._env,
+            process_group=0,
+        )
+        self._reader = Thread(target=self._copy_output, args=(process.stdout,), name="service output", daemon=True)
+        self._reader.start()
+
+    def _copy_output(self, output: IO[bytes]) -> None:
+        pattern = re2.compile(self._assignment.ready.log) if self._assignment.ready.log else None
+        with output:
+            while content := output.readline(_LINE_MAX):
+                line = redact(content.decode(errors="replace").rstrip("\n"))
+                sys.stderr.write(f"{line}\n")
+                sys.stderr.flush()
+                if line.strip():
+                    self._last_lines.append(line)
+                if pattern and pattern.search(line):
+                    self._said_ready.set()
+
+    def _is_ready(self) -> bool:
+        ready = self._assignment.ready
+        if ready.log:
+            return self._said_ready.is_set()
+        if ready.http:
+            try:
+                with urllib.request.urlopen(ready.http, timeout=_HTTP_TIMEOUT_S) as answer:  # noqa: S310 -- of loopback
+                    return bool(answer.status < 400)  # noqa: PLR2004 -- HTTP's first error
+            except OSError:
+                return False
+        return True
+
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def _how(self) -> str:
+        status = self._process.returncode if self._process else 0
+        return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+
+    def _lines(self) -> str:
+        self._reader.join(_READY_STEP_S)
+        lines = "".join(f"\n    {line}" for line in self._last_lines)
+        return f"the last lines of its output:{lines or ' none'}"
+
+    def obey(self, order: Order) -> None:
+        """Ignore all orders: a service works until it is closed."""
+
+    def step(self, wait_us: int) -> None:
+        """Wait, and start a service again that has ended by itself."""
+        if self._restart_us is None and self._ended():
+            marker = read_down_marker(self._assignment.spool, self._name)
+            if marker is not None and marker.pid == os.getpid():
+                raise WorkloadError("a fault has killed the service")  # the runner starts it again
+            self._exits += 1
+            status = self._process.returncode if self._process else 0
+            _LOG.warning("the service %s", self._how())
+            self._reader.join(_READY_STEP_S)
+            self._events.emit("service_exited", status=status, lines=list(self._last_lines))
+            self._kill()  # its child processes
+            self._restart_us = self._clock() + self._assignment.restart_ms * US_PER_MS
+        elif self._restart_us is not None and self._clock() >= self._restart_us:
+            self._restart_us = None
+            self._start()
+            self._events.emit("service_started", exits=self._exits)
+        time.sleep(wait_us / US_PER_S)
+
+    def keep_polling(self, _polls: bool) -> None:  # noqa: FBT001 -- a switch
+        """Do nothing: a service has no switch for its polling."""
+
+    def answer(self) -> dict[str, Any] | None:
+        return None
+
+    def progress(self) -> dict[str, Any]:
+        return Tally().progress() | {"traffic": {}}
+
+    def counters(self) -> dict[str, int]:
+        return {"exits": self._exits}
+
+    def reports(self) -> Collection[str]:
+        return ()
+
+    def close(self) -> None:
+        """Send the service SIGTERM; kill it, with the event ``service_killed``, if it has not ended after CLOSE_S."""
+        process = self._process
+        if process is None or self._restart_us is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._events.emit("service_killed", after_us=int(CLOSE_S * US_PER_S), lines=list(self._last_lines))
+            _LOG.warning("the service did not end within %.0f s of SIGTERM, and was killed", CLOSE_S)
+        self._kill()
+        self._reader.join(1.0)
+
+    def _kill(self) -> None:
+        if self._process:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
