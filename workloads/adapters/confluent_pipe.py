@@ -17,6 +17,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 _BATCH, _BATCH_S = 100, 0.05
 _FLUSH_S = 60.0
+_STEP_S = 15.0
+"""Time limit of a step of a transaction: a process that can't end its transaction gives way to a new one."""
 _OF_CONSUMERS = ("group.", "auto.offset", "fetch.", "max.poll", "session.", "heartbeat.", "partition.assign", "queued.")
 _OF_PRODUCERS = ("acks", "linger.ms", "enable.idempotence", "transaction.timeout.ms")
 
@@ -41,8 +43,11 @@ def main(config: Mapping[str, Any]) -> None:
         while not stopping:
             if messages := [message for message in consumer.consume(_BATCH, _BATCH_S) if _is_record(message)]:
                 process(messages, consumer, producer, config["to"])
-    finally:
+    except KafkaException as error:
+        sys.stderr.write(f"giving up: {error}\n")
         consumer.close()
+        os._exit(1)  # a producer whose transaction is open would wait for its end
+    consumer.close()
 
 
 def _is_record(message: Message) -> bool:
@@ -90,29 +95,32 @@ def _in_transaction(messages: list[Message], consumer: Consumer, producer: Produ
                 ends[place] = (message.offset() or 0) + 1
                 producer.produce(to, key=message.key(), value=message.value(), headers=message.headers())
         positions = [TopicPartition(*place, end) for place, end in ends.items()]
-        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _FLUSH_S)
-        _until_done(producer)
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), _STEP_S)
+        _commit(producer)
     except KafkaException as error:
         if not error.args[0].txn_requires_abort():
             raise
         sys.stderr.write(f"transaction aborted: {error}\n")
-        producer.abort_transaction(_FLUSH_S)
+        producer.abort_transaction(_STEP_S)
         _rewind(consumer)
 
 
-def _until_done(producer: Producer) -> None:
-    """Commit the transaction, and ask again while the result is unknown, as KIP-98 requires."""
-    while True:
-        try:
-            return producer.commit_transaction(_FLUSH_S)
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
+def _commit(producer: Producer) -> None:
+    """Commit the transaction, and ask a second time if the result is unknown (KIP-98); then raise KafkaException.
+
+    A new process with the same transactional id ends the transaction, and reads on from what was committed.
+    """
+    try:
+        producer.commit_transaction(_STEP_S)
+    except KafkaException as error:
+        if not error.args[0].retriable():
+            raise
+        producer.commit_transaction(_STEP_S)
 
 
 def _rewind(consumer: Consumer) -> None:
     """Read on from what the group has committed, in the partitions that the consumer still has."""
-    for place in consumer.committed(consumer.assignment(), _FLUSH_S):
+    for place in consumer.committed(consumer.assignment(), _STEP_S):
         start = max(place.offset, 0)  # nothing is committed: from the beginning
         consumer.seek(TopicPartition(place.topic, place.partition, start))
 
