@@ -233,7 +233,7 @@ def all_worker_names(timeline: Timeline) -> Iterator[str]:
 
 def group_names(timeline: Timeline) -> Iterator[str]:
     for workload in timeline.workloads:
-        if group := (workload["consume"] or {}).get("group"):
+        if group := (workload.get("consume") or {}).get("group"):
             yield from (_group(group, arm) for arm in workload["arms"])
         yield from (workload.get("pipe") or {}).get("groups", {}).values()
 

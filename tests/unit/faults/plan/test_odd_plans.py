@@ -218,7 +218,7 @@ ISR_3 = ("min.insync.replicas: 2", "min.insync.replicas: 3")
         (("timing:", "cluster: {heap: 8GiB}\ntiming:"), "`heap` must be at most 4GiB, got `8GiB`"),
         (
             ("today: {", "today: {image: 'acme/nope:1', "),
-            "unknown key `image`; known here: client, client_rack, command",
+            "`today`: `image` belongs to a service: write `client: service`, or remove it",
         ),
     ],
 )

@@ -28,7 +28,7 @@ PATTERN = PLAN.replace("topics: [orders, returns], group", "pattern: PATTERN, gr
         ("topics: [orders, returns], rate", "topic: orders, topics: [returns], rate", "7:14: `produce`: give either `topic` or `topics` to produce to"),
         ("topics: [orders, returns], rate", "rate", "7:14: `produce`: give either `topic` or `topics` to produce to"),
         ("topics: [orders, returns], rate", "topics: [], rate", "7:14: `produce`: give either `topic` or `topics` to produce to"),
-        ("topics: [orders, returns], rate", "pattern: ord.*, rate", "7:15: unknown key `pattern`; known here: acks, deadline, idempotence, keys, linger, producers, rack, rate, record_size, topic, topics, transaction"),
+        ("topics: [orders, returns], rate", "pattern: ord.*, rate", "7:15: unknown key `pattern`; known here: acks, deadline, idempotence, keys, linger, producers, rack, rate, record_size, topic, topics, transaction, value"),
         ("topics: [orders, returns], rate", "topics: [orders, retruns], rate", "7:32: the topic `retruns` is not among the plan's `topics`; did you mean `returns`?"),
         ("topics: [orders, returns], group", "topics: [orders, orders], group", "8:23: `topics`: `orders` is listed twice: remove one of the two"),
         ("topics: [orders, returns], group", "group", "8:14: `consume`: give one of `topic`, `topics` and `pattern` to consume from"),
