@@ -179,6 +179,7 @@ def test_a_row_covers_each_record_before_it_is_sent(
         if len(acked := [row["seq"] for row in rows(bench, "p0") if row["status"] == "ok"]) > 5:
             break
     (row,) = pq.read_table(bench.outcomes.parent / "transactions").to_pylist()
+    producer.close()
     assert acked
     assert row["first_seq"] == 0
     assert row["last_seq"] >= max(acked)
