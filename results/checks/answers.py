@@ -60,10 +60,9 @@ def _count(integrity: Sequence[Result], rule: str, client: Client) -> tuple[int 
     findings = [
         one.finding
         for one in integrity
-        if one.rule in (rule, f"pipe_{rule}") and one.judged and one.finding.client == client.key
+        if one.rule in (rule, f"pipe_{rule}") and one.judged and one.finding.client == client.key and not one.unknown
     ]
-    # of outputs without marks nobody knows whether one is missing
-    examined = [one for one in findings if one.examined and not (one.rule == "pipe_lost" and one.undecided)]
+    examined = [finding for finding in findings if finding.examined]
     if not examined:
         return None, 0
     return sum(finding.broken for finding in examined), sum(finding.permitted for finding in examined)

@@ -57,6 +57,11 @@ class Result:
     partial: str = ""
     judged: bool = True
 
+    @property
+    def unknown(self) -> bool:
+        """True if nobody knows how many records break the rule: inputs of a service whose outputs name none."""
+        return self.rule == "pipe_lost" and self.finding.undecided > 0
+
 
 Causes = Callable[[], Sequence[Explanation]]
 """Function that returns the explanations of the run, which are needed only if events break a rule."""

@@ -232,7 +232,7 @@ def _counted(evidence: Evidence, integrity: Sequence[Result], objective: Objecti
     results = [result for result in every if result.judged]
     without = [result for result in every if not result.judged]
     unjudged = "; ".join(f"{result.subject} was not judged: it needs {result.note}" for result in without)
-    findings = [result.finding for result in results]
+    findings = [result.finding for result in results if not result.unknown]
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     empty = _undecided(objective)
     check = replace(
@@ -245,14 +245,16 @@ def _counted(evidence: Evidence, integrity: Sequence[Result], objective: Objecti
         samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
-        nothing = unjudged or "no record was observed"
+        nothing = unjudged or (
+            "; ".join(result.note for result in results if result.unknown) or "no record was observed"
+        )
         return replace(check, why=nothing, next="add to the plan traffic that the counting SLO applies to")
     passed = holds(count, slo.op, slo.limit)
     # before the run has finished, missing records may not have been read yet
     unfinished = slo.rule == "lost" and not evidence.complete
     status = Status.PASS if passed else Status.INCONCLUSIVE if unfinished else Status.FAIL
     why, advice = f"{count} of {n} records", None if passed else LOOK
-    doubtful = [result for result in results if result.partial or not result.finding.examined]
+    doubtful = [result for result in results if result.partial or result.unknown or not result.finding.examined]
     if passed and doubtful:
         status, names = Status.INCONCLUSIVE, ", ".join(sorted({result.subject for result in doubtful}))
         why = f"{why}; not all was observed of {names}"
