@@ -453,7 +453,7 @@ class Arm(Part):
     command: Annotated[
         tuple[str, ...], Field(description="command line of the program that an `exec` client or a `service` runs")
     ] = ()
-    image: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    image: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./:@-]{0,254}$")] | None = None
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")], EnvText] = {}  # noqa: RUF012 -- pydantic copies defaults
     file: Annotated[str, Field(max_length=65_536)] | None = None
     ready: Ready | None = None

@@ -82,12 +82,17 @@ QUESTIONS = {
 
 def service_plan(start: str, topics: str, variable: str, mark: str) -> str:
     """Return a plan that kills a broker and a process of a service; raise AftershockError for an unusable answer."""
-    words, names = shlex.split(start), topics.split()
+    try:
+        words, names = shlex.split(start), topics.split()
+    except ValueError as error:
+        raise AftershockError(f"`{start}` is no command line ({error}); close the quotation") from error
     if not words or (words[0] == "image" and len(words) == 1):
         raise AftershockError(f"`{start}` starts nothing; give {_START}, such as {QUESTIONS['start'][1]}")
     if len(names) != len(("from", "to", "group")):
         raise AftershockError(f"`{topics}` is not {_TOPICS}; give three names, such as {QUESTIONS['topics'][1]}")
-    program = f"image: {json.dumps(words[1])}" if words[0] == "image" else f"command: {json.dumps(words)}"
+    image, command = (words[1], words[2:]) if words[0] == "image" else ("", words)
+    parts = [f"image: {json.dumps(image)}"] if image else []
+    program = ", ".join([*parts, *([f"command: {json.dumps(command)}"] if command else [])])
     source, to, group = names
     keys = "" if mark == "key" else ", keys: 200"
     value = f", value: {json.dumps(_nested(mark.split('.')[1:]))}" if mark.startswith("$.") else ""

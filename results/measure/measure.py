@@ -113,7 +113,7 @@ def measure(
             "crossed": pool.submit(_rows, proxy_bytes),
         }
         early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered, settled.log)))
-        early["pipes"] = pool.submit(_rows, lambda: explained(pipes(read, small, persist)))
+        early["pipes"] = pool.submit(_rows, lambda: explained(pipes(read, small, persist, settled.fates)))
         if (fates := settled.fates) is not None:
             early["transactions"] = pool.submit(_rows, lambda: explained(of_transactions(recorded, fates, small)))
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])

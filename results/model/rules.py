@@ -335,13 +335,14 @@ RULES: Mapping[str, Rule] = {
         needs={"pipe": "inputs with `keys`, and their outputs"},
     ),
     "offsets_without_output": Rule(
-        "a service committed a position above an input before it had written the input's first output",
+        "a service committed a position above an input before it had written the input's first output; a transactional "
+        "service wrote an output outside of a transaction",
         "nothing",
-        "let the service commit only after its outputs were acknowledged (no automatic commit): a crash in between "
-        "loses the inputs",
+        "let the service commit only after its outputs were acknowledged (no automatic commit), or both in one "
+        "transaction: a crash in between loses the inputs",
         {"pipe": "offsets_without_output"},
         optional=("pipe",),
-        needs={"pipe": "commits of the pipe's `group` in the coordinator's log"},
+        needs={"pipe": "commits of the pipe's `group` in the coordinator's log, or outputs in transactions"},
     ),
     "replica": Rule(
         "replicas that differ after the last heal, from the log or among themselves",

@@ -126,7 +126,7 @@ def _witnessed(journal: Journal, text: str) -> None:
 
 
 def _emit(text: str, home: Path) -> None:
-    named = dict.fromkeys(("arm", "workload", "worker", "op"), "x")
+    named = dict.fromkeys(("arm", "workload", "worker", "side"), "x")
     Events(cast("Any", SimpleNamespace(events=home / "events.jsonl", **named)), lambda: 1).emit("died", why=text)
 
 

@@ -15,6 +15,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from threading import Event, Thread
 from typing import IO, Any
@@ -37,7 +38,10 @@ _WORD = re.compile(r"\{(bootstrap|from|to|group|member|file|python)\}")
 _LAST_LINES = 5
 _LINE_MAX = 65_536
 _READY_STEP_S = 0.1
+_LIVES_US = 500_000
+"""Time that a service must live to be ready, so that a command that is not there is told as such."""
 _HTTP_TIMEOUT_S = 1.0
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _LOG = logging.getLogger(__name__)
 
 
@@ -74,7 +78,8 @@ class ServicePipe:
         Raises ``WorkloadError``, with the last lines of its output, if the service ends before.
         """
         self._start()
-        while not self._is_ready():
+        lives_us = self._clock() + _LIVES_US
+        while not self._is_ready() or self._clock() < lives_us:
             if self._ended():
                 raise WorkloadError(f"the service {self._name} {self._how()} before it was ready; {self._lines()}")
             time.sleep(_READY_STEP_S)
@@ -116,9 +121,9 @@ class ServicePipe:
             return self._said_ready.is_set()
         if ready.http:
             try:
-                with urllib.request.urlopen(ready.http, timeout=_HTTP_TIMEOUT_S) as answer:  # noqa: S310 -- of loopback
+                with _DIRECT.open(ready.http, timeout=_HTTP_TIMEOUT_S) as answer:
                     return bool(answer.status < 400)  # noqa: PLR2004 -- HTTP's first error
-            except OSError:
+            except (OSError, HTTPException):
                 return False
         return True
 
@@ -142,7 +147,7 @@ class ServicePipe:
         if self._restart_us is None and self._ended():
             marker = read_down_marker(self._assignment.spool, self._name)
             if marker is not None and marker.pid == os.getpid():
-                raise WorkloadError("a fault has killed the service")  # the runner starts it again
+                raise SystemExit(f"a fault has killed the service {self._name}")  # the runner starts it again
             self._exits += 1
             status = self._process.returncode if self._process else 0
             _LOG.warning("the service %s", self._how())

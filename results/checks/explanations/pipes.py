@@ -5,16 +5,17 @@ anomaly                    explained only by
 =========================  =============================================================================================
 output written twice, or   a change of the owner of the input's partition between the outputs, for inputs at or above
 out of order               the position that the group had committed before it: the next owner begins there
-                           a member that was frozen, for the partitions that changed their owner meanwhile, until
-                           ``AWAKE_US`` after it: it writes what it holds before it learns that it lost them
+                           a member that was frozen, if both outputs were written from then until ``AWAKE_US`` after it,
+                           for such inputs of the partitions that changed their owner meanwhile: it writes what it holds
+                           before it learns that it lost them
                            a second attempt of the service's producer: the leader of the outputs' partition changed, or
-                           a fault ended connections, and the first output was written then (or up to ``ANSWER_US``
-                           before), the second at most ``RETRY_US`` after it
+                           a fault ended connections, the first output was written then, and the second at most
+                           ``RETRY_US`` after it. A process that was killed or frozen sends nothing again
 =========================  =============================================================================================
 
 Nothing explains those of a transactional service, which promises exactly once.
 
-Without a group in the plan nobody knows the owners, and the evidence can't tell.
+Without a group in the plan, or if the coordinator told no owners, the evidence can't tell.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,6 @@ from aftershock.results.evidence.outages import FROZEN, worker_outages
 
 AWAKE_US = 10_000_000
 """Time in which a woken process writes what it holds: its next poll or commit tells it that its partitions are gone."""
-ANSWER_US = 1_000_000
-"""Time before a broken connection in which a request was written whose answer was lost: answers take milliseconds."""
 RETRY_US = 31_000_000
 """Time after it until the second attempt: the request time-out of Java's client and librdkafka, and a back-off."""
 _RULES = (("pipe_duplicate", "pipe"), ("pipe_order", "pipe"))
@@ -61,14 +60,16 @@ def _causes(
         for start_us, end_us in worker_outages(evidence, FROZEN).get(worker, ()):
             until_us = end_us + AWAKE_US
             cause = f"{worker} was frozen from {start_us / 1e6:.1f} to {end_us / 1e6:.1f} s and lost {pipe.reads}"
-            for partition in sorted({number for since, at, number, _ in moves if at >= start_us and since <= until_us}):
+            lost = {number: at for since, end, number, at in moves if end >= start_us and since <= until_us}
+            for partition, committed in sorted(lost.items()):
                 frozen = replace(own, cause=f"{cause}/{partition}", evidence="journal.jsonl", topic=pipe.reads)
-                yield replace(frozen, partition=partition, from_us=start_us, until_us=until_us)
-    if not pipe.group:
+                within = replace(frozen, from_us=start_us, until_us=until_us, throughout=True)
+                yield replace(within, partition=partition, from_offset=committed)
+    if not any(line["event"] == "group_changed" and line.get("group") == pipe.group for line in evidence.events):
         yield replace(
             own,
             cause="a change of owner of the input's partition",
-            evidence="the plan names no `group` of the pipe",
+            evidence="events.jsonl has no `group_changed` of the pipe's group",
             certain=False,
         )
     for change in changes(evidence.leaders or ()):
@@ -80,6 +81,8 @@ def _causes(
     parameters = {step["id"]: step.get("parameters") or {} for step in evidence.steps}
     for harm in harms:
         api = parameters.get(harm.fault, {}).get("api")
+        if harm.clients and harm.kind != "disconnect_client":
+            continue  # the process was killed or frozen
         if api in (None, "Produce") and breaks_connections(harm, client.workers("pipe"), pipe.rack, (pipe.writes,)):
             cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
             yield _retried(replace(own, cause=cause, evidence="journal.jsonl"), harm.start_us, harm.end_us)
@@ -87,9 +90,8 @@ def _causes(
 
 def _retried(cause: Explanation, start_us: int | None, end_us: int | None) -> Explanation:
     """Return the explanation of outputs of which a retry, after a broken connection, may have written the second."""
-    from_us = None if start_us is None else start_us - ANSWER_US
     until_us = None if end_us is None else end_us + RETRY_US
-    return replace(cause, from_us=from_us, until_us=until_us, sent_by_us=end_us, throughout=True)
+    return replace(cause, from_us=start_us, until_us=until_us, sent_by_us=end_us, throughout=True)
 
 
 def owner_changes(evidence: Evidence, pipe: Pipe) -> Iterator[tuple[int, int, int, int]]:

@@ -3,18 +3,21 @@
 An input is a record of the topic that a service reads, as it is in the log at the end. Its outputs are the records of
 the other topic that bear its mark. If a producer wrote an input twice, the service owes the outputs of both copies.
 
-**Lost** is an input with fewer outputs than the plan asks for, and **duplicate** one with more. What a service had not
-reached when it was still making progress (event ``pipe_settled``) is not judged.
+**Lost** is an input with fewer outputs than the plan asks for. What a service had not reached when it was still making
+progress (event ``pipe_settled``) is not judged. **Duplicate** is each output beyond the number that the plan allows;
+the cause must lie between it and the output before it.
 
 **Order**: within one partition of the outputs, the first outputs of the inputs with one key, from one partition, must
 be in the order of those inputs. Inputs without a key have no order that a service must keep.
 
-**Offsets without output**: the group committed a position above an input before the input's first output was in the
-log, so that a crash in between would have lost it. Both times are those of the brokers. Inputs without any output are
-lost, and not counted here.
+**Offsets without output**: of a transactional service, an output that was written outside of a transaction, because its
+input's position may take effect without it. Of others, the group committed a position above an input before the input's
+first output was in the log, so that a crash in between would have lost it. Both times are those of the brokers. Inputs
+without any output are lost, and not counted here.
 """
 
 from collections.abc import Callable
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -29,10 +32,12 @@ _INPUT = ("run", "client", "producer_id", "seq")
 _SPOT = ("topic", "partition", "offset")
 
 
-def pipes(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame]) -> DataFrame | None:
+def pipes(
+    read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame], fates: DataFrame | None = None
+) -> DataFrame | None:
     """Return the findings about pipes as in ``records.summed``; None if no run has a pipe.
 
-    ``persist`` caches a Spark table.
+    ``persist`` caches a Spark table, ``fates`` has the offsets of records in transactions (``tables/settled.py``).
 
     Further findings are only reported: ``pipe_unmarked`` counts the outputs, broken if they name no input of the run,
     and ``pipe_unreached`` the inputs that are not judged.
@@ -53,31 +58,49 @@ def pipes(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame]) -
     of_input = (
         written.where("known")
         .groupBy(*_INPUT)
-        .agg(
-            F.count("*").alias("outputs"),
-            F.min("written_us").alias("first_us"),
-            F.max(F.struct("written_us", "output")).alias("last"),
-        )
+        .agg(F.count("*").alias("outputs"), F.min("written_us").alias("first_us"))
     )
     judged = inputs.join(of_input, [*_INPUT], "left").withColumns(
         {"outputs": F.coalesce("outputs", F.lit(0)), "record": record()}
     )
     place = {name: name for name in _SPOT}
     few = F.col("outputs") < F.col("outputs_min") * F.col("copies")
-    many = F.col("outputs") > F.col("outputs_max") * F.col("copies")
     at_loss = place_of(**place, from_us="intended_us", until_us="intended_us")
-    last_us, output = F.col("last")["written_us"], F.col("last")["output"]
-    at_copy = place_of(**place, from_us="first_us", sent_us="first_us", until_us=last_us, output=output)
     due, client = ~F.col("unreached"), F.col("client")
     facts = [
         Fact("pipe_lost", SIDE, client, due | ~few, F.when(few & due, 1), at_loss),
         Fact("pipe_unreached", SIDE, client, few & ~due, 0),
-        Fact("pipe_duplicate", SIDE, client, F.col("outputs") > 0, many, at_copy),
+        Fact("pipe_duplicate", SIDE, client, F.col("outputs") > 0, 0),
     ]
     unmarked = written.join(inputs.select(*_INPUT, F.lit(True).alias("sent")), [*_INPUT], "left")
     named = [Fact("pipe_unmarked", SIDE, client, 1, F.col("sent").isNull())]
     found = explode_facts(judged, facts).unionByName(explode_facts(unmarked.withColumn("record", no_record()), named))
-    return found.unionByName(_order(inputs, written)).unionByName(_offsets(read, dims, judged))
+    tables = [_repeated(inputs, written), _order(inputs, written), _offsets(read, dims, judged)]
+    if fates is not None:
+        tables.append(_outside(read.outputs, fates, dims))
+    return reduce(DataFrame.unionByName, tables, found)
+
+
+def _repeated(inputs: DataFrame, written: DataFrame) -> DataFrame:
+    in_turn = Window.partitionBy(*_INPUT).orderBy("written_us", "output", F.col("output_offset"))
+    copies = written.where("known").select(*_INPUT, "output", "written_us", F.col("offset").alias("output_offset"))
+    ranked = copies.withColumns({"turn": F.row_number().over(in_turn), "before_us": F.lag("written_us").over(in_turn)})
+    again = inputs.join(ranked.where("turn > 1"), [*_INPUT]).where("turn > outputs_max * copies")
+    place = {name: name for name in _SPOT}
+    at = place_of(**place, from_us="before_us", sent_us="before_us", until_us="written_us", output="output")
+    return explode_facts(
+        again.withColumn("record", record()), [Fact("pipe_duplicate", SIDE, F.col("client"), None, F.lit(1), at)]
+    )
+
+
+def _outside(outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
+    """Return the findings about outputs of transactional services that were written outside of transactions."""
+    own = dims.pipes.where("transactional").select("run", "client", F.col("writes").alias("topic"))
+    within = fates.select("run", *_SPOT, F.lit(True).alias("within"))
+    joined = outputs.join(beside(own), ["run", "topic"]).join(within, ["run", *_SPOT], "left")
+    outside = F.col("within").isNull()
+    rows = joined.withColumn("record", record())
+    return explode_facts(rows, [Fact("offsets_without_output", SIDE, F.col("client"), 1, outside)])
 
 
 def _to_run_us(dims: Dims, column: str) -> Column:

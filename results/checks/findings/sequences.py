@@ -284,7 +284,9 @@ def _breaches() -> list[Fact]:
     of_reader = (F.col("rule") == _ALL) & (F.col("side") == "read")
     exact, of_log = F.col("point").isNotNull(), F.col("side") == "log"
     late = (F.col("rule") == _ALL) & (F.col("side") != "acks") & exact & F.col("late")
-    at = place_of(**{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied", "sent_us")})
+    at = place_of(
+        **{name: name for name in AT_FIELDS if name not in ("worker", "group", "occupied", "sent_us", "output")}
+    )
     # nothing explains leader epochs of the log that go back
     backward_log = F.when((F.col("rule") == _BACKWARD) & of_log, n)
     return [

@@ -161,9 +161,13 @@ def empty_window(run: Run) -> None:
 SENT = {name for name, metric in METRICS.items() if metric.side == "produce"} | {"recovery", "produce"}
 READ = {name for name, metric in METRICS.items() if metric.side == "consume"}
 LAG = {"consume.lag", "consume.freshness"}
-OBSERVED = {name for name, metric in METRICS.items() if metric.source not in {*OF_GROUPS, "transaction"}}
-"""Metrics that the base run has values of: its groups have one member each, so they have no rebalances, and its
-producers have no transactions."""
+OBSERVED = {
+    name
+    for name, metric in METRICS.items()
+    if metric.source not in {*OF_GROUPS, "transaction"} and metric.side != "pipe"
+}
+"""Metrics that the base run has values of: its groups have one member each, so they have no rebalances, its producers
+have no transactions, and there is no service."""
 CONDITIONS: dict[Callable[[Run], None], set[str]] = {
     acks_0: SENT,
     acks_0_and_no_log: SENT | LAG,

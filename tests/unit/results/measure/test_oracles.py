@@ -199,7 +199,7 @@ def test_lag_is_summed_over_partitions_at_every_second(
     )
     known = small_tables(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
-    result = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)[0].clients
+    result = measure_lags(Tables(outcomes, *[empty] * 6), known)[0].clients
     delivered = any(got is not None for records in lanes for _, got in records)
     first = min(acked for records in lanes for acked, _ in records) // 1_000_000
     assert [(second + 1) * 1_000_000 for second in range(first, 7) if delivered] == [
@@ -239,7 +239,7 @@ def test_the_lag_of_a_member_is_that_of_the_partitions_it_owns(spark: "SparkSess
     evidence.events = events
     evidence.clients = (Client("w", "c", "t", "t", True, "all", True, False, members=2),)
     dims, empty = Dims(spark, (Scene(cast("Evidence", evidence)),)), spark.range(0)
-    (lags,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), dims, [True])
+    (lags,) = measure_lags(Tables(outcomes, *[empty] * 6), dims, [True])
     expected: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for at_us in range(1_000_000, 7_000_001, 1_000_000):
         count, age_us = _lag([*zip(ACKED_US, GOT_US, strict=True)], at_us)

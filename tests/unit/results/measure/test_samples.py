@@ -136,7 +136,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         samples.proxy_bytes(read.metrics, small(spark, [], PASSAGES)),
         samples.host(read.metrics, known),
         findings_of_records(read, known, delivered, blocks, book),
-        findings_of_groups(read, known, delivered),
+        findings_of_groups(read, known, delivered, read.log),
         in_doubt(read, known, delivered),
         sequences(read, known, delivered, [{"doubted": [1], "n": None}]),
     ]

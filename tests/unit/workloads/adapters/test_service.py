@@ -76,7 +76,7 @@ def test_a_service_that_ends_before_it_is_ready(start: Start) -> None:
 
 
 def test_a_program_that_is_not_there(start: Start) -> None:
-    service = start("", command=("/no/such/program",), ready={"log": "ready"})
+    service = start("", command=("/no/such/program",))
     with pytest.raises(WorkloadError, match="cannot start '/no/such/program'"):
         service.prepare()
 
@@ -125,7 +125,7 @@ def test_a_service_that_a_fault_killed_is_not_started_again(start: Start, tmp_pa
     mark_down(tmp_path, "w-a-pipe-1", os.getpid())
     assert service._process
     service._process.kill()
-    with pytest.raises(WorkloadError, match="a fault has killed"):
+    with pytest.raises(SystemExit, match="a fault has killed"):
         step_until(service, lambda: False)
     assert [] == events(tmp_path, "service_exited") if (tmp_path / "events.jsonl").read_text() else True
 
