@@ -193,7 +193,7 @@ EVENTS = "run string, t_us bigint, arm string, workload string, event string, de
 def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
     ids = [str(run.run["run_id"]) for run in runs]
     numbers = F.broadcast(small(spark, list(enumerate(ids)), "run int, id string"))
-    for name, rows in vars(tables(spark, runs)).items():
+    for name, rows in tables(spark, runs).by_name.items():
         columns = [column for column in rows.columns if column != "run"]
         view = rows.join(numbers, "run").select(F.col("id").alias("run"), *columns)
         view.createOrReplaceTempView(name)

@@ -100,6 +100,13 @@ class Tables:
     def whole_log(self) -> DataFrame:
         return self.log if self.outputs is None else self.log.unionByName(self.outputs)
 
+    @property
+    def by_name(self) -> dict[str, DataFrame]:
+        """Return each evidence table whole, as it is on the disk."""
+        outcomes = self.outcomes if self.piped is None else self.outcomes.unionByName(self.piped)
+        others = {name: rows for name, rows in vars(self).items() if name in TABLES}
+        return others | {"outcomes": outcomes, "log": self.whole_log}
+
 
 def columns() -> dict[str, dict[str, str]]:
     """Return each evidence table's columns with their Spark types, for the check of Parquet files."""

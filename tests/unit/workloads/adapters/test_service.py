@@ -108,7 +108,8 @@ server.serve_forever()
 
 
 def test_a_service_that_ends_by_itself_is_started_again(start: Start, tmp_path: Path) -> None:
-    code = f"import sys; open({str(tmp_path / 'lives')!r}, 'a').write('x'); print('bad luck'); sys.exit(7)"
+    note = f"open({str(tmp_path / 'lives')!r}, 'a').write('x')"
+    code = f"import sys, time; {note}; print('bad luck'); time.sleep(0.7); sys.exit(7)"
     service = start(code)
     service.prepare()
     step_until(service, lambda: (tmp_path / "lives").exists() and len((tmp_path / "lives").read_text()) > 2)
