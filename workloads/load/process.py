@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
@@ -44,6 +46,17 @@ class Progress:
     window_us: tuple[int, ...]
     traffic: Mapping[int, tuple[int, int]]
     counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def _others_in_session(leader: int) -> list[int]:
+    """Return the processes that belong to the session of a process (proc(5)), without itself."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            session = (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[3]
+            if int(session) == leader and int(folder.name) != leader:
+                found.append(int(folder.name))
+    return found
 
 
 class WorkerProcess:
@@ -95,8 +108,11 @@ class WorkerProcess:
         if self._process is None:
             return
         self.quitting = True
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        # the kernel ends a service's first process with the worker, but not the processes that it has started
+        children = _others_in_session(self._process.pid) if self.assignment.op == "pipe" else []
+        for pid in (self._process.pid, *children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         await self._process.wait()
         if self._listener:
             await self._listener

@@ -193,7 +193,7 @@ def pipe_retried(run: Run) -> None:
     bounds = {"after_us": 44 * S, "by_us": 45 * S, "start_offset": 1, "sources": ["controller"], "checkpoints": {}}
     first = leader | bounds | {"epoch": 0, "start_offset": 0, "after_us": 0, "by_us": 0}
     run.files["leaders.jsonl"] += f"{json.dumps(first)}\n{json.dumps(leader | bounds | {'epoch': 1})}\n".encode()
-    _write_again(run, _input(run, 4, 44 * S), 46 * S)
+    _write_again(run, _input(run, 4, 45 * S), 46 * S)
 
 
 @defect("two outputs of one key in the wrong order", fails=("integrity/pipe_order",), base=pipe_run)
@@ -285,6 +285,20 @@ def _committed(run: Run, partition: int, before_us: int) -> pd.Series:
 )
 def exactly_once_duplicate(run: Run) -> None:
     _write_again(run, _committed(run, 2, MOVE_US), MOVE_US + S)
+    end = int(run.frames["log"].iloc[-1]["offset"])
+    batch = dict(run.frames["batches"].query("partition == 2").iloc[0])
+    run.add("batches", batch | {"first_offset": end, "last_offset": end})
+    run.add("batches", batch | {"first_offset": end + 1, "last_offset": end + 1, "marker": "commit"})
+
+
+@defect(
+    "outputs of a transactional service that it wrote outside of a transaction",
+    fails=("integrity/offsets_without_output",),
+    base=exactly_once_run,
+)
+def exactly_once_outside(run: Run) -> None:
+    rows = run.frames["batches"]
+    run.set("batches", rows.index[rows["marker"].isna() & (rows["partition"] == 2)][5], transactional=False)
 
 
 @defect(
