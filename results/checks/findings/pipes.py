@@ -82,15 +82,15 @@ def pipes(
 
 
 def _repeated(inputs: DataFrame, written: DataFrame) -> DataFrame:
-    in_turn = Window.partitionBy(*_INPUT).orderBy("written_us", "output", F.col("output_offset"))
+    """Return the findings about outputs beyond the number that the plan allows, each with the output before it."""
+    in_turn = Window.partitionBy(*_INPUT).orderBy("written_us", "output", "output_offset")
     copies = written.where("known").select(*_INPUT, "output", "written_us", F.col("offset").alias("output_offset"))
     ranked = copies.withColumns({"turn": F.row_number().over(in_turn), "before_us": F.lag("written_us").over(in_turn)})
     again = inputs.join(ranked.where("turn > 1"), [*_INPUT]).where("turn > outputs_max * copies")
     place = {name: name for name in _SPOT}
     at = place_of(**place, from_us="before_us", sent_us="before_us", until_us="written_us", output="output")
-    return explode_facts(
-        again.withColumn("record", record()), [Fact("pipe_duplicate", SIDE, F.col("client"), None, F.lit(1), at)]
-    )
+    copy = Fact("pipe_duplicate", SIDE, F.col("client"), None, 1, at)
+    return explode_facts(again.withColumn("record", record()), [copy])
 
 
 def _outside(outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
@@ -98,9 +98,8 @@ def _outside(outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
     own = dims.pipes.where("transactional").select("run", "client", F.col("writes").alias("topic"))
     within = fates.select("run", *_SPOT, F.lit(True).alias("within"))
     joined = outputs.join(beside(own), ["run", "topic"]).join(within, ["run", *_SPOT], "left")
-    outside = F.col("within").isNull()
-    rows = joined.withColumn("record", record())
-    return explode_facts(rows, [Fact("offsets_without_output", SIDE, F.col("client"), 1, outside)])
+    outside = Fact("offsets_without_output", SIDE, F.col("client"), 1, F.col("within").isNull())
+    return explode_facts(joined.withColumn("record", record()), [outside])
 
 
 def _to_run_us(dims: Dims, column: str) -> Column:
