@@ -271,7 +271,7 @@ def test_a_container_needs_permission(theirs: TheirKafka, tmp_path: Path) -> Non
     words = command(plan, tmp_path / "runs", "run")
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert 3 == done.returncode
-    assert f"would stop and limit the container {theirs.container}; add --allow-container" in done.stderr
+    assert f"would stop, limit and cut off the container {theirs.container}; add --allow-container" in done.stderr
     assert not list((tmp_path / "runs").glob("*"))
 
 

@@ -21,7 +21,7 @@ from aftershock.harness.cluster.inserted_proxy import INSERTED
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.contract.compose_kafka import BROKERS, ComposeKafka, compose_kafka, create_topic, free_ports
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 PLAN = """
 name: compose
@@ -84,7 +84,6 @@ def neighbours(kafka: ComposeKafka) -> dict[str, object]:
     return {str(each.name): kafka.fingerprint(each) for each in (kafka.containers["web"], kafka.stranger)}
 
 
-@pytest.mark.nightly
 def test_faults_hit_the_named_containers_and_nothing_else(kafka: ComposeKafka, tmp_path: Path) -> None:
     """Killed, paused, restarted, cut off, and with lossy links: witnessed, exposed, healed; all else is as before."""
     before = neighbours(kafka)
@@ -160,7 +159,6 @@ def test_a_wrong_container_is_refused_with_the_reason(
     assert before == neighbours(kafka)
 
 
-@pytest.mark.nightly
 def test_a_proxy_is_inserted_before_brokers_that_advertise_free_ports(tmp_path: Path) -> None:
     """Latency and refused connections, by a Toxiproxy of ours that is gone afterwards."""
     advertised = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
@@ -177,7 +175,6 @@ def test_no_proxy_is_inserted_where_a_broker_listens_itself(kafka: ComposeKafka,
     assert [] == kafka.client.containers.list(all=True, filters={"label": INSERTED})
 
 
-@pytest.mark.nightly
 def test_the_printed_lines_put_a_toxiproxy_before_the_brokers(tmp_path: Path) -> None:
     """Of the brokers of a compose file, which then no longer publish what they advertise."""
     folders = [tmp_path / name for name in ("before", "after")]

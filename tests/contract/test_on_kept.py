@@ -17,7 +17,7 @@ from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import read_journal
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 SPEC = "cluster: {packets: true}\ntopics: [{name: t, partitions: 3, replication: 3}]\n"
 PLAN = """
@@ -76,7 +76,6 @@ def state(kept: Path) -> dict[str, object]:
         }
 
 
-@pytest.mark.nightly
 def test_a_plan_runs_twice_on_one_cluster(kept: Path, tmp_path: Path) -> None:
     """With topics of its own, and one of the cluster, whose earlier records are no loss of the second run."""
     before = state(kept)
