@@ -7,6 +7,7 @@ end of the run it gets SIGTERM and CLOSE_S seconds, then SIGKILL.
 import logging
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -81,6 +82,7 @@ class ServicePipe:
         lives_us = self._clock() + _LIVES_US
         while not self._is_ready() or self._clock() < lives_us:
             if self._ended():
+                self._kill()
                 raise WorkloadError(f"the service {self._name} {self._how()} before it was ready; {self._lines()}")
             time.sleep(_READY_STEP_S)
 
@@ -100,6 +102,7 @@ class ServicePipe:
             env=self._env,
             process_group=0,
         )
+        self._end = os.pidfd_open(process.pid)
         self._reader = Thread(target=self._copy_output, args=(process.stdout,), name="service output", daemon=True)
         self._reader.start()
 
@@ -127,8 +130,9 @@ class ServicePipe:
                 return False
         return True
 
-    def _ended(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
+    def _ended(self, wait_s: float = 0.0) -> bool:
+        """Return whether the service ends within ``wait_s``; its process id stays its own until `_kill`."""
+        return bool(select.select([self._end], [], [], wait_s)[0])
 
     def _how(self) -> str:
         status = self._process.returncode if self._process else 0
@@ -149,11 +153,11 @@ class ServicePipe:
             if marker is not None and marker.pid == os.getpid():
                 raise SystemExit(f"a fault has killed the service {self._name}")  # the runner starts it again
             self._exits += 1
+            self._kill()
             status = self._process.returncode if self._process else 0
             _LOG.warning("the service %s", self._how())
             self._reader.join(_READY_STEP_S)
             self._events.emit("service_exited", status=status, lines=list(self._last_lines))
-            self._kill()  # its child processes
             self._restart_us = self._clock() + self._assignment.restart_ms * US_PER_MS
         elif self._restart_us is not None and self._clock() >= self._restart_us:
             self._restart_us = None
@@ -179,20 +183,20 @@ class ServicePipe:
     def close(self) -> None:
         """Send the service SIGTERM; kill it, with the event ``service_killed``, if it has not ended after CLOSE_S."""
         process = self._process
-        if process is None or self._restart_us is not None:
+        if process is None or process.returncode is not None:
             return
-        with suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
+        os.kill(process.pid, signal.SIGTERM)
+        if not self._ended(CLOSE_S):
             self._events.emit("service_killed", after_us=int(CLOSE_S * US_PER_S), lines=list(self._last_lines))
             _LOG.warning("the service did not end within %.0f s of SIGTERM, and was killed", CLOSE_S)
         self._kill()
         self._reader.join(1.0)
 
     def _kill(self) -> None:
+        """Kill what is left of the service and its child processes, and read its exit status."""
         if self._process:
             with suppress(ProcessLookupError):
+                # before the wait, after which the id may belong to another process
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            os.close(self._end)
