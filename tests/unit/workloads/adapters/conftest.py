@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from aftershock.tests.mock_cluster import MockCluster
+from aftershock.tests.scripted_broker import ScriptedBroker
+from aftershock.tests.unit.workloads.adapters.steps import TOPIC
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import exec as exec_link
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
@@ -20,6 +22,21 @@ def live_bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: Moc
     topic = f"{request.node.originalname}-{next(_NUMBERS)}"
     mock_cluster.create(topic, PARTITIONS)
     return Bench(tmp_path, mock_cluster.bootstrap, topic)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=3, racks=["a", "b", "c"]) as broker:
+        yield broker
+
+
+@pytest.fixture
+def here(broker: ScriptedBroker, bench: Bench) -> Bench:
+    """A bench whose assignments point to the scripted broker, which has one topic of four partitions."""
+    broker.reset()
+    broker.create(TOPIC, partitions=4)
+    bench._common |= {"bootstrap": broker.bootstrap, "topic": TOPIC, "client": "reference"}
+    return bench
 
 
 @pytest.fixture(autouse=True)

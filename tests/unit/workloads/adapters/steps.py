@@ -13,6 +13,8 @@ from aftershock.workloads.load.worker import Client
 
 EXAMPLE = (sys.executable, str(Path(__file__).parents[4] / "docs" / "examples" / "exec_client.py"))
 LIMIT_S = 30.0
+TOPIC = "t"
+"""Topic of the scripted broker."""
 
 _PROGRAM = """
 import json, sys

@@ -4,7 +4,6 @@ mock cluster.
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,29 +15,13 @@ from aftershock.errors import SettingError, WorkloadError
 from aftershock.names import offsets_partition
 from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.scripted_broker import ScriptedBroker
-from aftershock.tests.unit.workloads.adapters.steps import answered, rows
+from aftershock.tests.unit.workloads.adapters.steps import TOPIC, answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.load.assignment import Go, Stop
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.worker import Client, make_client
 
 S = 1_000_000
-TOPIC = "t"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=3) as broker:
-        yield broker
-
-
-@pytest.fixture
-def here(broker: ScriptedBroker, bench: Bench) -> Bench:
-    """A bench whose assignments point to the scripted broker, which has one topic of four partitions."""
-    broker.reset()
-    broker.create(TOPIC, partitions=4)
-    bench._common |= {"bootstrap": broker.bootstrap, "topic": TOPIC, "client": "reference"}
-    return bench
 
 
 def committer(bench: Bench, **changes: Any) -> Client:

@@ -1,14 +1,13 @@
 """Reference clients as the worker drives them, over a scripted broker."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from aftershock.errors import BrokerError, SettingError
 from aftershock.tests.scripted_broker import ScriptedBroker
-from aftershock.tests.unit.workloads.adapters.steps import answered, rows
+from aftershock.tests.unit.workloads.adapters.steps import TOPIC, answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.reference import ReferenceConsumer, ReferenceProducer
 from aftershock.workloads.load.assignment import Drain, Go, Stop
@@ -16,22 +15,6 @@ from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.worker import Client
 
 S = 1_000_000
-TOPIC = "t"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=3, racks=["a", "b", "c"]) as broker:
-        yield broker
-
-
-@pytest.fixture
-def here(broker: ScriptedBroker, bench: Bench) -> Bench:
-    """A bench whose assignments point to the broker, which has one topic of four partitions."""
-    broker.reset()
-    broker.create(TOPIC, partitions=4)
-    bench._common |= {"bootstrap": broker.bootstrap, "topic": TOPIC, "client": "reference"}
-    return bench
 
 
 def producing(bench: Bench, **changes: Any) -> ReferenceProducer:

@@ -1,6 +1,6 @@
 """Producers in transactions as the worker drives them: a row of evidence for each transaction, and its outcome."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from aftershock.tests.scripted_broker import ScriptedBroker
-from aftershock.tests.unit.workloads.adapters.steps import answered, rows
+from aftershock.tests.unit.workloads.adapters.steps import TOPIC, answered, rows
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters.confluent import ConfluentProducer
 from aftershock.workloads.adapters.reference import ReferenceProducer
@@ -20,22 +20,7 @@ from aftershock.workloads.load.spool import UNKNOWN, write_assignment
 from aftershock.workloads.load.transactions import Outcome, TransactionRow, TransactionSpool, is_aborted
 
 S = 1_000_000
-TOPIC = "t"
 PLANNED = {"records": 10, "abort": 0.3, "timeout_ms": 10_000}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker(nodes=3) as broker:
-        yield broker
-
-
-@pytest.fixture
-def here(broker: ScriptedBroker, bench: Bench) -> Bench:
-    broker.reset()
-    broker.create(TOPIC, partitions=4)
-    bench._common |= {"bootstrap": broker.bootstrap, "topic": TOPIC, "client": "reference"}
-    return bench
 
 
 def run(bench: Bench, kind: Callable[..., Any], for_us: int = S, **changes: Any) -> list[dict[str, Any]]:
