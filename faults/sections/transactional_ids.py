@@ -53,6 +53,11 @@ def has_transactional_id(workloads: Mapping[int, Workload], text: str) -> bool:
     )
 
 
+def has_transactions(workload: Workload) -> bool:
+    """Return True if a process of a workload produces in transactions."""
+    return any(True for arm in workload.arms for _ in _workers(workload, arm))
+
+
 def _workers(workload: Workload, arm: str) -> Iterator[str]:
     """Yield the name of each process of an arm that uses transactions."""
     counts = {

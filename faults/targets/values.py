@@ -278,10 +278,11 @@ class Answer:
     """Outcome of a probe of the wire proxy; ``silent`` means that no response came within the limit.
 
     ``errors`` has all error codes in the response, ``versions`` the highest version of each API in an ApiVersions
-    response.
+    response, ``features`` the finalized level of each feature there.
     """
 
     outcome: Outcome
     ms: float
     errors: frozenset[int] = frozenset()
     versions: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
