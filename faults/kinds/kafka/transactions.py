@@ -12,7 +12,7 @@ records wait for its end for ever. The marker that ends it is forged, so it woul
 knows as ongoing; the fault is then refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Literal
@@ -20,10 +20,11 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Fault, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import Band, Draws, Fault, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.kinds.kafka.consumers import CoordinatorMove
 from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
+from aftershock.faults.sections.document import Problem
 from aftershock.faults.targets.values import OpenTransaction
 from aftershock.faults.targets.world import World
 from aftershock.names import TRANSACTIONS_TOPIC
@@ -157,6 +158,12 @@ class AbortTransaction(Fault):
     kind: Literal["abort_transaction"] = "abort_transaction"
     topic: str
     partition: Annotated[StrictInt, Field(ge=0)]
+
+    def problems(self, plan: PlanContext) -> Iterator[Problem]:
+        for topic in plan.topics.values():
+            if topic.name == self.topic and self.partition >= topic.partitions:
+                message = f"the topic {self.topic} has no partition {self.partition}: use 0 to {topic.partitions - 1}"
+                yield Problem(("partition",), message)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         world, place = context.world, f"{self.topic}/{self.partition}"

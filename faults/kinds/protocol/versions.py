@@ -110,7 +110,7 @@ class CapVersions(TamperFault):
             yield Problem(
                 ("versions",),
                 f"a transactional producer of `{mixing}` may send {capped[0]} of version 1 of the transactions and "
-                "others of version 2, as no client does by itself: use `transaction_version: 1`, which caps all of them",
+                "others of version 2, as no client does by itself: use `transaction_version: 1`, which caps all",
             )
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
