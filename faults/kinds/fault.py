@@ -244,7 +244,10 @@ class Fault(BaseModel, ABC):
     def kafka_apis(self) -> tuple[str, ...]:
         """Return the APIs that this fault calls: by default ``apis``, and those that find the brokers of its roles."""
         parsed = [innermost(parse(role)) for role in self.roles().values()]
-        by_role = {"DescribeQuorum": Controller, "FindCoordinator": (Coordinator, TransactionCoordinator)}
+        by_role: dict[str, type | tuple[type, ...]] = {
+            "DescribeQuorum": Controller,
+            "FindCoordinator": (Coordinator, TransactionCoordinator),
+        }
         return (*self.apis, *(api for api, kind in by_role.items() if any(isinstance(role, kind) for role in parsed)))
 
     def effective_exposure_target(self) -> TargetKind:
