@@ -29,13 +29,18 @@ def topic_names(section: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(section.get("topics") or ([] if topic is None else [topic]))
 
 
-def offsets_partition(group: str, partitions: int) -> int:
-    """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group with an ASCII name.
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
+"""Topics whose partitions' leaders coordinate consumer groups and transactions."""
 
-    Kafka takes Java's ``String.hashCode`` of the group's name, made positive (``GroupMetadataManager.partitionFor``).
+
+def key_partition(key: str, partitions: int) -> int:
+    """Return the partition of ``__consumer_offsets`` or ``__transaction_state`` that belongs to an ASCII key.
+
+    The key is the name of a consumer group or a transactional id. Kafka takes Java's ``String.hashCode``, made positive
+    (``GroupMetadataManager.partitionFor``, ``TransactionStateManager.partitionFor``).
     """
     hashed = 0
-    for letter in group:
+    for letter in key:
         hashed = (31 * hashed + ord(letter)) % _INT
     signed = hashed - _INT if hashed >= _SIGN else hashed
     return 0 if signed == -_SIGN else abs(signed) % partitions

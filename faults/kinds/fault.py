@@ -19,7 +19,14 @@ from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.units import Duration
 from aftershock.faults.sections.workloads import Topic, Workload
 from aftershock.faults.targets import clients
-from aftershock.faults.targets.roles import Controller, Coordinator, innermost, needs_draw, parse
+from aftershock.faults.targets.roles import (
+    Controller,
+    Coordinator,
+    TransactionCoordinator,
+    innermost,
+    needs_draw,
+    parse,
+)
 from aftershock.faults.targets.world import World
 
 READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about once a second
@@ -237,7 +244,10 @@ class Fault(BaseModel, ABC):
     def kafka_apis(self) -> tuple[str, ...]:
         """Return the APIs that this fault calls: by default ``apis``, and those that find the brokers of its roles."""
         parsed = [innermost(parse(role)) for role in self.roles().values()]
-        by_role = {"DescribeQuorum": Controller, "FindCoordinator": Coordinator}
+        by_role: dict[str, type | tuple[type, ...]] = {
+            "DescribeQuorum": Controller,
+            "FindCoordinator": (Coordinator, TransactionCoordinator),
+        }
         return (*self.apis, *(api for api, kind in by_role.items() if any(isinstance(role, kind) for role in parsed)))
 
     def effective_exposure_target(self) -> TargetKind:
@@ -267,6 +277,10 @@ class Fault(BaseModel, ABC):
     def topics(self) -> dict[FieldPath, str]:
         """Return the topics that the fault names, by field path; by default, the topic in the field ``topic``."""
         return self._named("topic")
+
+    def transactional_ids(self) -> dict[FieldPath, str]:
+        """Return the transactional ids that the fault names; by default, that in the field ``transactional_id``."""
+        return self._named("transactional_id")
 
     def _named(self, field: str) -> dict[FieldPath, str]:
         value = getattr(self, field, None)

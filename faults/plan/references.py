@@ -14,10 +14,11 @@ from itertools import combinations
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.expand import end_ms
 from aftershock.faults.plan.parsing import Draft
+from aftershock.faults.plan.transactions import duplicate_transactional_ids, timeout_problems, unknown_id
 from aftershock.faults.sections.broker_settings import Owner, setting_refusal, value_refusal
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.sections.transactions import Transaction
-from aftershock.faults.sections.units import DAY_MS, format_duration
+from aftershock.faults.sections.units import DAY_MS
 from aftershock.faults.sections.workloads import Commit, Consume, Pipe, Produce, Workload, json_fields
 from aftershock.faults.targets import clients, links, roles
 
@@ -118,7 +119,6 @@ BROKER_SIDE = ("session.timeout.ms", "heartbeat.interval.ms")
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
-_TIMEOUT_MAX, _TIMEOUT_MAX_MS = "transaction.max.timeout.ms", 900_000  # and its default
 TRANSACTIONAL_CLIENTS = ("reference", "confluent")
 """Clients whose adapters produce in transactions."""
 
@@ -162,6 +162,7 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
             sentence = f"{_MIN_ISR} {min_isr} exceeds the topic's replication {topic.replication}; lower it"
             yield Problem((*loc, "config", _MIN_ISR), sentence)
     yield from _workloads(draft)
+    yield from duplicate_transactional_ids(draft)
     for located in draft.faults.readable:
         yield from _fault(draft, located.fault, located.loc)
     yield from overlong_faults(draft)
@@ -228,8 +229,11 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
                 of_pipe = (
                     workload.pipe is not None and setting == "transaction.timeout.ms"
                 )  # of the pipe's transactions
+                place = (*loc, "arms", name, "settings", setting)
                 if not of_pipe and (why_not := refusal(setting, arm.client)):
-                    yield Problem((*loc, "arms", name, "settings", setting), why_not, on_key=True)
+                    yield Problem(place, why_not, on_key=True)
+                elif of_pipe and isinstance(timeout := arm.settings[setting], int):
+                    yield from timeout_problems(draft, timeout, place)
         if commit := workload.commit:
             foreign = next((name for name, arm in workload.arms.items() if arm.client != "reference"), None)
             if commit.in_flight is not None and foreign is not None:
@@ -412,16 +416,7 @@ def _transaction(draft: Draft, workload: Workload, transaction: Transaction, loc
             place = (*loc, "arms", name, "settings", "transaction.timeout.ms")
             sentence = "`timeout` under `transaction` sets `transaction.timeout.ms` already: remove one of them"
             yield Problem(place, sentence, on_key=True)
-    if draft.cluster is None:
-        return
-    limit = draft.cluster.config.get(_TIMEOUT_MAX, str(_TIMEOUT_MAX_MS))
-    if limit.isdecimal() and transaction.timeout > int(limit):
-        sentence = (
-            f"a transaction's timeout of {format_duration(transaction.timeout)} exceeds the brokers' {_TIMEOUT_MAX} "
-            f"({format_duration(int(limit))}), so no producer would get an id: lower it, or raise {_TIMEOUT_MAX} in "
-            "`cluster.config`"
-        )
-        yield Problem((*loc, "produce", "transaction", "timeout"), sentence)
+    yield from timeout_problems(draft, transaction.timeout, (*loc, "produce", "transaction", "timeout"))
 
 
 def group_warnings(draft: Draft) -> Iterator[Problem]:
@@ -452,6 +447,8 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         yield Problem((*loc, "for"), f"{fault.kind} can't have `for`, because it can't be undone: remove `for`")
     for place, topic in fault.topics().items():
         yield from _declared(draft, topic, (*loc, *place))
+    for place, text in fault.transactional_ids().items():
+        yield from unknown_id(draft, text, (*loc, *place))
     for place, rack in fault.racks().items():
         yield from _rack(draft, rack, (*loc, *place))
     for place, text in fault.clients().items() if not draft.unreadable_workloads else ():
@@ -493,6 +490,8 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
             yield from _partition(draft, topic, partition, loc)
             if isinstance(replicated, roles.Replica):
                 yield from _rack(draft, replicated.rack, loc)
+        case roles.TransactionCoordinator(transactional_id):
+            yield from unknown_id(draft, transactional_id, loc)
         case roles.Coordinator(group) if not draft.unreadable_workloads:
             workloads = draft.workloads.values()
             groups = {group for workload in workloads for group in workload.consumer_groups}

@@ -31,6 +31,7 @@ _ROLE_WORDS = {
     roles.Leader: "leader",
     roles.Replica: "follower",
     roles.Coordinator: "coordinator",
+    roles.TransactionCoordinator: "transaction coordinator",
 }
 _PRODUCER_APIS = {"Produce", "InitProducerId", "AddPartitionsToTxn", "EndTxn"}
 _CONSUMER_APIS = {"Fetch", "ListOffsets"}

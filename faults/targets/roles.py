@@ -1,9 +1,9 @@
 """Broker targets of faults, each a node id, or a role (such as leader) that a broker holds at the injection.
 
-A role is a node id, ``controller``, ``leader of TOPIC/P``, ``replica of TOPIC/P in rack R``, ``coordinator of GROUP``
-or ``any broker except ROLE``. A role is parsed when the plan is read, and resolved when the fault is injected, because
-an earlier fault may have moved a leader. For ``any``, the compiler draws a number in [0, 1), which selects one of the
-sorted broker ids.
+A role is a node id, ``controller``, ``leader of TOPIC/P``, ``replica of TOPIC/P in rack R``, ``coordinator of GROUP``,
+``transaction coordinator of TRANSACTIONAL_ID`` or ``any broker except ROLE``. A role is parsed when the plan is read,
+and resolved when the fault is injected, because an earlier fault may have moved a leader. For ``any``, the compiler
+draws a number in [0, 1), which selects one of the sorted broker ids.
 """
 
 import re
@@ -19,12 +19,13 @@ from aftershock.faults.targets.world import World
 
 GRAMMAR = (
     "a node id, `controller`, `leader of TOPIC/PARTITION`, `replica of TOPIC/PARTITION in rack RACK`, "
-    "`coordinator of GROUP`, or `any broker except ROLE`"
+    "`coordinator of GROUP`, `transaction coordinator of TRANSACTIONAL_ID`, or `any broker except ROLE`"
 )
 _NAME = r"[A-Za-z0-9._-]{1,249}"
 _LEADER = re.compile(rf"leader of ({_NAME})/(\d{{1,6}})")
 _REPLICA = re.compile(rf"replica of ({_NAME})/(\d{{1,6}}) in rack ([a-z][a-z0-9]{{0,7}})")
 _COORDINATOR = re.compile(rf"coordinator of ({_NAME})")
+_TRANSACTION_COORDINATOR = re.compile(r"transaction coordinator of ([^\s()]{1,249})")
 _ANY = "any broker except "
 
 
@@ -88,10 +89,20 @@ class Coordinator:
 
 
 @dataclass(frozen=True)
+class TransactionCoordinator:
+    """The broker that coordinates the transactions of a producer, by the producer's ``transactional.id``."""
+
+    transactional_id: str
+
+    async def resolve(self, world: World, _draw: float) -> BrokerId:
+        return await world.transaction_coordinator(self.transactional_id)
+
+
+@dataclass(frozen=True)
 class AnyExcept:
     """A broker other than ``excluded``, drawn by the compiler."""
 
-    excluded: "Node | Controller | Leader | Replica | Coordinator"
+    excluded: "Node | Controller | Leader | Replica | Coordinator | TransactionCoordinator"
 
     async def resolve(self, world: World, draw: float) -> BrokerId:
         excluded = await self.excluded.resolve(world, draw)
@@ -101,7 +112,7 @@ class AnyExcept:
         return candidates[int(draw * len(candidates))]
 
 
-Role = Node | Controller | Leader | Replica | Coordinator | AnyExcept
+Role = Node | Controller | Leader | Replica | Coordinator | TransactionCoordinator | AnyExcept
 
 
 def parse(text: str) -> Role:
@@ -122,6 +133,8 @@ def parse(text: str) -> Role:
         return Replica(match[1], int(match[2]), match[3])
     if match := _COORDINATOR.fullmatch(text):
         return Coordinator(match[1])
+    if match := _TRANSACTION_COORDINATOR.fullmatch(text):
+        return TransactionCoordinator(match[1])
     raise ValueError(f"`{text}` is not a role: write {GRAMMAR}")
 
 

@@ -232,6 +232,35 @@ class ClientProcess:
 
 
 @dataclass(frozen=True)
+class TransactionState:
+    """State of a transactional id by its coordinator, such as ``Ongoing``, with the partitions of its transaction."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    partitions: frozenset[TopicPartition]
+
+    @property
+    def in_progress(self) -> bool:
+        """True if the coordinator will write markers to the partitions."""
+        return self.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """Transaction that the leader of a partition has open there since ``first_offset``.
+
+    ``coordinator_epoch`` is that of the producer's last marker in the partition, -1 before the first.
+    """
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    first_offset: int
+
+
+@dataclass(frozen=True)
 class GroupMember:
     """Member of a consumer group as the group's coordinator describes it; ``client`` is the member's ``client.id``.
 
@@ -249,10 +278,11 @@ class Answer:
     """Outcome of a probe of the wire proxy; ``silent`` means that no response came within the limit.
 
     ``errors`` has all error codes in the response, ``versions`` the highest version of each API in an ApiVersions
-    response.
+    response, ``features`` the finalized level of each feature there.
     """
 
     outcome: Outcome
     ms: float
     errors: frozenset[int] = frozenset()
     versions: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)

@@ -25,6 +25,7 @@ from aftershock.faults.targets.values import (
     Link,
     LogDamage,
     LogDir,
+    OpenTransaction,
     Outcome,
     PacketChange,
     PacketCounts,
@@ -36,6 +37,7 @@ from aftershock.faults.targets.values import (
     Throttling,
     TopicPartition,
     Toxic,
+    TransactionState,
 )
 
 
@@ -180,6 +182,22 @@ class Administered(Protocol):
         """Return True if the broker has a fetch session of this id, without changing the fetch session."""
 
     async def coordinator(self, group: str) -> BrokerId: ...
+    async def transaction_coordinator(self, transactional_id: str) -> BrokerId: ...
+
+    async def fence_producer(self, transactional_id: str) -> tuple[int, int]:
+        """Raise the epoch of a transactional id; return the producer id and the epoch that Kafka gave out."""
+
+    async def transaction_state(self, transactional_id: str) -> TransactionState | None:
+        """Return what the coordinator of a transactional id says of it; None if it does not know the id."""
+
+    async def transaction_states(self, producer_id: int) -> Sequence[TransactionState]:
+        """Return the states of a producer id's transactional ids; raise AdminError unless every broker answers."""
+
+    async def open_transactions(self, topic: str, partition: int) -> Sequence[OpenTransaction]:
+        """Return the transactions that the leader of a partition has open."""
+
+    async def write_abort_marker(self, topic: str, partition: int, transaction: OpenTransaction) -> None:
+        """End an open transaction in one partition by an ABORT marker, without its coordinator."""
 
     async def group_offsets(self, group: str) -> Mapping[TopicPartition, int]:
         """Return the offsets that a group has committed."""

@@ -56,7 +56,9 @@ def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_vie
             cap = caps.get(entry.api_key, entry.max_version)
             if cap is not None and cap >= entry.min_version:
                 offered.append(entry if cap >= entry.max_version else replace(entry, max_version=cap))
-        return response if tuple(offered) == response.api_keys else replace(response, api_keys=tuple(offered))
+        if tuple(offered) != response.api_keys:
+            response = replace(response, api_keys=tuple(offered))
+        return _with_features(response, rule.features) if rule.features else response
 
     strip = rule.do == "strip_hints"
     for hint in rule.hints:
@@ -81,6 +83,24 @@ def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_vie
                     response, subject, ("preferred_read_replica",), partial(_with_replica, broker=replica)
                 )
     return response
+
+
+def _with_features(response: Any, caps: Mapping[str, int]) -> Any:
+    """Lower the finalized levels of features in an ApiVersions response, as after a downgrade (KIP-584).
+
+    A level of 0 means that the feature is not finalized. The features get the next epoch, because clients ignore
+    features of an epoch that they know (``ApiVersions.update`` of Kafka's client).
+    """
+    lowered = []
+    for feature in getattr(response, "finalized_features", ()):
+        level = min(feature.max_version_level, caps.get(feature.name, feature.max_version_level))
+        if level:
+            least = min(feature.min_version_level, level)
+            lowered.append(replace(feature, max_version_level=level, min_version_level=least))
+    if tuple(lowered) == getattr(response, "finalized_features", ()):
+        return response
+    epoch = response.finalized_features_epoch + 1
+    return replace(response, finalized_features=tuple(lowered), finalized_features_epoch=epoch)
 
 
 def _with_error(item: Any, code: int) -> Any:

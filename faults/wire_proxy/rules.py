@@ -13,7 +13,8 @@ The field ``do`` of a rule names the action on each request to which the rule ap
 * ``close_mid_frame`` forwards half of the request or response (``message``), and closes the connection.
 * ``strip_hints`` removes ``hints`` from the response.
 * ``falsify_hints`` puts ``broker``, or a ``session_id`` that was never granted, into ``hints`` of the response.
-* ``cap_versions`` removes API versions above ``versions`` from an ApiVersions response, and APIs that have None there.
+* ``cap_versions`` removes API versions above ``versions`` from an ApiVersions response, and APIs that have None there;
+  it lowers the finalized levels of Kafka's features to ``features``.
 
 ``api``, ``topic``, ``partition`` and ``clients`` restrict the requests of a rule; a rule without these selects all
 requests. Matching requests are counted from the moment the rule is in force. ``nth`` selects the request of this
@@ -165,6 +166,7 @@ class Rule:
     broker: int = -1
     session_id: int = 0
     versions: Mapping[str, int | None] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise ValueError if a field of the rule has an invalid value."""

@@ -46,6 +46,7 @@ _ASK_TIMEOUT_S = 3.0
 _CONTROLLER_TIMEOUT_S = 15.0
 _COORDINATOR_TIMEOUT_S = 30.0
 _PREFERRED, _UNCLEAN = 0, 1
+_GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _DECLINED = {ErrorCode.election_not_needed, ErrorCode.no_reassignment_in_progress}
 _TRANSIENT = {
     ErrorCode.coordinator_not_available,
@@ -280,14 +281,21 @@ class Admin:
 
     def coordinator(self, group: str) -> BrokerId:
         """Return the coordinator of a group; the request makes Kafka create the topic ``__consumer_offsets``."""
-        request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
+        return self._coordinator(_GROUP_KEY, group)
+
+    def transaction_coordinator(self, transactional_id: str) -> BrokerId:
+        """Return the coordinator of a transactional id; the request makes Kafka create ``__transaction_state``."""
+        return self._coordinator(_TRANSACTION_KEY, transactional_id)
+
+    def _coordinator(self, key_type: int, key: str) -> BrokerId:
+        request = message(FindCoordinatorRequest, key_type=key_type, coordinator_keys=(key,))
 
         def ask() -> Any:
             response = self.ask(request)  # which is the coordinator itself before v4
             return response.coordinators[0] if hasattr(response, "coordinators") else response
 
         response = _retry_transient(ask, _COORDINATOR_TIMEOUT_S)
-        raise_for(response.error_code, f"find the coordinator of {group}")
+        raise_for(response.error_code, f"find the coordinator of {key}")
         return BrokerId(response.node_id)
 
 

@@ -46,6 +46,11 @@ OLDEST = {
     "offset_delete": 0,
     "alter_partition_reassignments": 0,
     "list_partition_reassignments": 0,
+    "init_producer_id": 3,
+    "describe_transactions": 0,
+    "describe_producers": 0,
+    "list_transactions": 0,
+    "write_txn_markers": 1,
 }
 """Lowest usable version by kio's name of the API; of other APIs only the version of the request is usable."""
 

@@ -6,11 +6,11 @@ What the polls show of the cluster itself becomes events of the run (``harness/k
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from itertools import cycle
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from aftershock.errors import AftershockError, Log
 from aftershock.faults.targets.values import BrokerId, TopicPartition
@@ -31,6 +31,7 @@ from aftershock.harness.kafka.metadata_log import Election, elections
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
 from aftershock.harness.run.recording import in_thread
 from aftershock.harness.safety.rundir import RunClock, RunDir
+from aftershock.names import TRANSACTIONS_TOPIC
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.manifest import LEADERS
 
@@ -41,10 +42,20 @@ _CPU_MAX = 0.01
 T = TypeVar("T")
 
 
+def _transacts(workload: Mapping[str, Any]) -> bool:
+    """Return True if an arm of a workload has transactions."""
+    return bool(
+        (workload.get("produce") or {}).get("transaction")
+        or (workload.get("pipe") or {}).get("transactional")
+        or (workload.get("commit") and any(arm["settings"].get("transactional") for arm in workload["arms"].values()))
+    )
+
+
 class LeaderRecorder:
     """Async context manager that polls the leaders during its block; ``write`` adds the other sources.
 
-    Records the topics of the plan, and the topics of Kafka's coordinators if a workload has a group or commits.
+    Records the topics of the plan, and the topics of Kafka's coordinators if a workload has a group, commits, or
+    transactions.
     """
 
     def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock) -> None:
@@ -52,6 +63,8 @@ class LeaderRecorder:
         self._topics = [topic["name"] for topic in timeline.topics]
         if any(True for _ in group_names(timeline)) or any(load.get("commit") for load in timeline.workloads):
             self._topics += [OFFSETS, SHARE_STATE]
+        if any(_transacts(load) for load in timeline.workloads):
+            self._topics.append(TRANSACTIONS_TOPIC)
         self._polls, self._membership = LeaderPolls(), Membership()
         self._task: asyncio.Task[None] | None = None
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.kafka.consumers import CoordinatorMove, MoveCoordinator
+from aftershock.faults.kinds.kafka.transactions import FenceProducer, MoveTransactionCoordinator
 from aftershock.faults.kinds.link.cut import all_links
 from aftershock.faults.kinds.protocol.base import TamperFault
 from aftershock.faults.plan.check import CheckedPlan
@@ -26,10 +28,10 @@ from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Marks, Step, Timeline, phases
 from aftershock.faults.wire_proxy.rules import rule_from
 from aftershock.harness.cluster.topology import PROFILES, topology
-from aftershock.names import offsets_partition
+from aftershock.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, key_partition
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.checks.obligations.leaders import Reign
-from aftershock.results.checks.obligations.reach import COORDINATION, OFFSETS_PARTITIONS
+from aftershock.results.checks.obligations.reach import PARTITIONS_DEFAULT, PARTITIONS_SETTINGS
 from aftershock.results.checks.obligations.waits import quorum, session, total_us
 from aftershock.results.checks.progress import SHARE_ADVISED, share_advice
 from aftershock.results.evidence.evidence import Client, Evidence, client_of
@@ -38,7 +40,6 @@ from aftershock.results.model.check import percent
 
 _MS = 1000
 _LOOK_US = 1_000_000  # leaders are read once a second
-_OFFSETS_PARTITIONS_DEFAULT = "50"
 _IMBALANCE_CHECK_DEFAULT_S = "300"  # leader.imbalance.check.interval.seconds
 _INJECTION_MS = 100
 _HANDOVER_US = 500_000  # a broker that is stopped cleanly hands its leaderships over before it exits
@@ -93,8 +94,8 @@ class _Imagined:
         self.replicas: dict[tuple[str, int], list[int]] = {}
         self.leader: dict[tuple[str, int], int | None] = {}
         counts = {topic["name"]: (topic["partitions"], topic["replication"]) for topic in self.timeline.topics}
-        partitions = int(self.settings.get(OFFSETS_PARTITIONS) or _OFFSETS_PARTITIONS_DEFAULT)
-        counts[COORDINATION] = (partitions, min(3, len(self.brokers)))
+        for topic, setting in PARTITIONS_SETTINGS.items():
+            counts[topic] = (int(self.settings.get(setting) or PARTITIONS_DEFAULT), min(3, len(self.brokers)))
         for topic, (count, replication) in counts.items():
             for number in range(count):
                 order = [
@@ -131,9 +132,14 @@ class _Imagined:
         return BrokerId(self.active)
 
     async def coordinator(self, group: str) -> BrokerId:
-        count = sum(topic == COORDINATION for topic, _ in self.replicas)
-        leader = self.leader[COORDINATION, offsets_partition(group, count)]
-        return BrokerId(leader or self.brokers[0])
+        return BrokerId(self.leader[self._place_of(OFFSETS_TOPIC, group)] or self.brokers[0])
+
+    async def transaction_coordinator(self, transactional_id: str) -> BrokerId:
+        return BrokerId(self.leader[self._place_of(TRANSACTIONS_TOPIC, transactional_id)] or self.brokers[0])
+
+    def _place_of(self, topic: str, key: str) -> tuple[str, int]:
+        """Return the partition of a coordinators' topic to which a key belongs."""
+        return topic, key_partition(key, sum(name == topic for name, _ in self.replicas))
 
     async def clients(self) -> list[ClientProcess]:
         found = []
@@ -214,11 +220,13 @@ class _Imagined:
                     self._elect(place, order[0], end_us + check_s * 1_000_000)
 
     def _rotate(self, fault: Fault, start_us: int, undone_us: int | None) -> None:
-        group = getattr(fault, "group", None)
-        count = sum(topic == COORDINATION for topic, _ in self.replicas)
-        topics = {*fault.topics().values()}
+        topics, moved = {*fault.topics().values()}, set[tuple[str, int]]()
+        if isinstance(fault, MoveCoordinator):
+            moved = {self._place_of(OFFSETS_TOPIC, fault.group)}
+        elif isinstance(fault, MoveTransactionCoordinator):
+            moved = {self._place_of(TRANSACTIONS_TOPIC, fault.transactional_id)}
         for place, order in self.replicas.items():
-            if place != (COORDINATION, offsets_partition(group, count)) if group else place[0] not in topics:
+            if place not in moved and place[0] not in topics:
                 continue
             former = list(order)
             if fault.kind != "elect":
@@ -243,8 +251,8 @@ class _Imagined:
             "clients": [],
             "roles": {},
         }
-        if fault.kind == "move_coordinator":
-            found["topics"] = [COORDINATION]
+        if isinstance(fault, CoordinatorMove):
+            found["topics"] = [OFFSETS_TOPIC if isinstance(fault, MoveCoordinator) else TRANSACTIONS_TOPIC]
         named = [] if fault.links() else [*fault.roles().values()]
         brokers = {await roles.resolve(text, world, draws, "broker") for text in named} | fault.nodes(self.draft)
         if fault.family in ("process", "disk", "clock", "rack and group") and not fault.links():
@@ -259,6 +267,8 @@ class _Imagined:
                 found["links"] += sorted({stream.link.proxy for stream in await links.resolve(text, world, draws)})
         for text in fault.clients().values():
             found["clients"] += self._workers(text)
+        if isinstance(fault, FenceProducer):
+            found["clients"] = [client.name for client in await self.clients() if client.name == fault.transactional_id]
         if isinstance(fault, TamperFault):
             own = [fault.client_id] if fault.client_id else found["clients"]
             rule = {"name": fault.kind, "api": fault.named_api, "partition": fault.partition, "clients": own}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from aftershock.faults.targets.values import BrokerId, GroupMember, Heartbeat, Quorum, TopicPartition
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.kafka import admin, groups, replicas, settings
+from aftershock.harness.kafka import admin, groups, replicas, settings, transactions
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.threads import delegate
@@ -34,6 +34,12 @@ class KafkaWorld:
     close_fetch_session = delegate(_ADMIN, groups.close)
     fetch_session_is_open = delegate(_ADMIN, groups.is_open)
     coordinator = delegate(_ADMIN, Admin.coordinator)
+    transaction_coordinator = delegate(_ADMIN, Admin.transaction_coordinator)
+    fence_producer = delegate(_ADMIN, transactions.fence_producer)
+    transaction_state = delegate(_ADMIN, transactions.transaction_state)
+    transaction_states = delegate(_ADMIN, transactions.transaction_states)
+    open_transactions = delegate(_ADMIN, transactions.open_transactions)
+    write_abort_marker = delegate(_ADMIN, transactions.write_abort_marker)
     group_offsets = delegate(_ADMIN, groups.committed_offsets)
     delete_group_offsets = delegate(_ADMIN, groups.delete_offsets)
 

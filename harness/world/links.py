@@ -283,7 +283,8 @@ async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms
             ms = (time.perf_counter() - began_s) * 1000
             offered = getattr(response, "api_keys", ())
             offered_versions = {API_NAMES[v.api_key]: v.max_version for v in offered if v.api_key in API_NAMES}
-            return Answer(outcome, ms, frozenset(_errors(response)), offered_versions)
+            features = {item.name: item.max_version_level for item in getattr(response, "finalized_features", ())}
+            return Answer(outcome, ms, frozenset(_errors(response)), offered_versions, features)
         except (OSError, EOFError, ClientError):  # no answer to the first request
             continue
         finally:

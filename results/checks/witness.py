@@ -16,7 +16,8 @@ replication links    records produced, in the fault's window, to partitions whos
 controller links     nothing, because their traffic can't be counted from outside, so exposure is never proven
 clients              records and commits of these clients intended in the fault's window
 topics               records produced to these topics in the fault's window; commits, if a topic is
-                     ``__consumer_offsets`` or ``__share_group_state``
+                     ``__consumer_offsets`` or ``__share_group_state``; if it is ``__transaction_state``, the
+                     transactions that the moved coordinator coordinates, and outputs of transactional services
 requests             requests that the wire proxy changed, by the count in the witness reports
 ===================  ============================================================================================
 
@@ -28,6 +29,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aftershock.names import TRANSACTIONS_TOPIC, key_partition
+from aftershock.results.checks.obligations.reach import PARTITIONS_DEFAULT, TRANSACTIONS_PARTITIONS, settings_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.groups import group_of
 from aftershock.results.measure.exposure import client_links, crossing_of, targets_of
@@ -132,6 +135,8 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
         changed = max((int(report["observed"]) for report in reports if report["unit"] == "requests"), default=0)
         advice = "give the fault's rule an API, a topic and a client that the workloads use, and a longer duration"
         return _Traffic(changed, "requests", len(reports), "changed by the rule of the fault", advice)
+    if TRANSACTIONS_TOPIC in targets.get("topics", ()):
+        return _transactions(evidence, facts, fault, targets)
     if step["met_by"] in ("topics", "clients"):
         names, records = targets.get(step["met_by"], ()), 0
         for client in evidence.clients:
@@ -147,6 +152,33 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
         return _Traffic(records, "records", records, f"produced to partitions replicated over {_some(links)}")
     advice = "read the fault's witness instead: traffic over controller links can't be counted from outside"
     return _Traffic(0, "bytes", 0, f"counted over {_some(links)}", advice)
+
+
+def _transactions(evidence: Evidence, facts: Facts, fault: str, targets: Mapping[str, Any]) -> _Traffic:
+    """Return the transactions of a moved coordinator; of services, of whose transactions nobody tells, the outputs."""
+    window, number = f"fault/{fault}", targets["roles"]["partition"]
+    partitions = int(settings_of(evidence).get(TRANSACTIONS_PARTITIONS) or PARTITIONS_DEFAULT)
+    loads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
+    counts = {"transactions": 0, "outputs of transactional services": 0}
+    for client in evidence.clients:
+        for side, metric, unit in (
+            ("produce", "transaction.latency", "transactions"),
+            ("pipe", "pipe.latency", "outputs of transactional services"),
+        ):
+            load = loads[client.workload].get(side) or {}
+            known = load.get("transaction") or (load.get("transactional") and client.pipe)
+            own = {key_partition(worker, partitions) for worker in client.workers(side)}
+            if known and (number in own or _has_own_id(loads[client.workload]["arms"][client.arm])):
+                counts[unit] += facts.distribution(metric, client.key, window).n
+    unit = next((unit for unit, count in counts.items() if count), "transactions")
+    where = f"of the coordinator of {targets['roles']['transactional_id']} in the fault's window"
+    advice = "name the transactional id of a producer that has transactions at that time"
+    return _Traffic(counts[unit], unit, counts[unit], where, advice)
+
+
+def _has_own_id(arm: Mapping[str, Any]) -> bool:
+    """Return True if nobody knows the transactional ids of an arm, which is then taken to be affected."""
+    return arm["client"] in ("service", "exec")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from aftershock.tests.chaos.conftest import DEADLINE_S
+from aftershock.tests.chaos.conftest import DEADLINE_S, Command
 
 pytestmark = pytest.mark.engine
 
@@ -56,3 +57,49 @@ def test_correct_clients_and_a_correct_service_pass(aftershock: Any) -> None:
         if name:
             judged[name].add(check["id"].removeprefix("integrity/"))
     assert {} == {name: rules - judged[name] for name, rules in RULES.items() if rules - judged[name]}
+
+
+VERSIONS = """\
+name: versions
+cluster: {config: {transaction.state.log.num.partitions: 3}, FEATURES}
+topics:
+  - {name: charges, partitions: 4, replication: 3, config: {min.insync.replicas: 2}}
+workloads:
+  - name: charging
+    produce: {topic: charges, rate: 40/s, deadline: 15s, transaction: {records: 5, abort: 20%, timeout: 20s}}
+    arms: {reference: {client: reference}, confluent: {}}
+  - {name: careful, consume: {topic: charges, isolation: read_committed}}
+timing: {warmup: {min: 3s, max: 12s}, steady: 4s, recovery: 4s}
+FAULTS
+"""
+CAP = (
+    "faults: [{id: older, at: 0s, for: 6s, kind: cap_versions, transaction_version: 1, client: reference, op: produce}]"
+)
+
+
+def versions_of(command: Command, arm: str) -> list[int | None]:
+    """Return the versions of an arm's transactions, in their order; each version once in a row."""
+    (path,) = (command.run_dir / "transactions").glob(f"*-{arm}-*.parquet")
+    rows = sorted(pq.read_table(path).to_pylist(), key=lambda row: row["number"])
+    spoken = [row["version"] for row in rows]
+    return [version for place, version in enumerate(spoken) if place == 0 or spoken[place - 1] != version]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("features", "faults", "spoken"),
+    [
+        pytest.param("features: {transaction.version: 1}", "", [1], id="by the cluster"),
+        # a client ignores the higher level of an earlier epoch after the heal
+        pytest.param("", CAP, [2, 1], id="by the wire proxy"),
+    ],
+)
+def test_version_1_of_the_transactions(aftershock: Any, features: str, faults: str, spoken: list[int]) -> None:
+    """A whole cluster of version 1, and one that looks so to a client: each transaction is settled, at that version."""
+    command = aftershock(VERSIONS.replace("FEATURES", features).replace("FAULTS", faults), "--json")
+    _, stdout = command.finish(DEADLINE_S)
+    judged = {check["id"]: check["status"] for check in json.loads(stdout)["checks"] if check["kind"] != "harness"}
+    assert {} == {name: status for name, status in judged.items() if status == "FAIL"}
+    assert {"PASS"} == {judged[f"integrity/{rule}"] for rule in ("torn", "lost_commit", "unaborted", "aborted_read")}
+    assert spoken == versions_of(command, "reference")
+    assert [None] == versions_of(command, "confluent")  # librdkafka does not tell it

@@ -96,7 +96,13 @@ def test_defects_that_former_excuses_hid(aftershock: Any) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["answers", "leaders", "members", "excuses"])
+def test_defects_of_fenced_producers(aftershock: Any) -> None:
+    """One more: no broker accepts anything of it; the good ones begin anew."""
+    assert {} == misjudged(verdict(aftershock, "fencing", door=DOOR))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["answers", "leaders", "members", "excuses", "fencing"])
 def test_the_same_without_the_defects_raises_no_alarm(aftershock: Any, name: str) -> None:
     """Every client of the plan is correct, and none fails."""
     assert {} == failed(verdict(aftershock, name))

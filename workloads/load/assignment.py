@@ -139,8 +139,8 @@ class ProduceAssignment(_Assignment):
 
     @property
     def transactional_id(self) -> str | None:
-        """``transactional.id`` of the producer, the same after a restart; None without transactions."""
-        return f"{self.run_id}-{self.worker}" if self.transaction else None
+        """``transactional.id`` of the producer, by which a plan names it: the worker's name; None without any."""
+        return self.worker if self.transaction else None
 
     @property
     def num_records(self) -> int | None:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Any, NamedTuple
 
-from aftershock.names import offsets_partition
+from aftershock.names import key_partition
 
 
 @lru_cache(maxsize=8)
@@ -26,7 +26,7 @@ def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[st
     partition's leader.
     """
     names = [f"{prefix}-{number}" for number in range(groups)]
-    return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
+    return tuple(sorted(names, key=lambda name: key_partition(name, partitions)))
 
 
 US_PER_MS = 1_000

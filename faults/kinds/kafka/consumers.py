@@ -10,8 +10,9 @@ their session ids to ``events.jsonl``; for another client, the plan gives a sess
 the client's log. The confluent client (librdkafka) has no fetch sessions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
@@ -37,44 +38,43 @@ from aftershock.faults.sections.workloads import GroupName
 from aftershock.faults.targets.clients import ClientText, select_clients
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, TopicPartition
-from aftershock.names import offsets_partition
+from aftershock.names import key_partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @dataclass(eq=False)
 class MoveCoordinatorInjection(ReassignInjection):
-    group: str = field(default="", kw_only=True)
-    former: BrokerId | None = field(default=None, kw_only=True)
+    """Move of the coordinator that ``find`` returns; ``coordinated`` says of what, ``former`` is that before."""
+
+    find: Callable[[], Awaitable[BrokerId]] = field(kw_only=True)
+    coordinated: str = field(kw_only=True)
+    former: BrokerId = field(kw_only=True)
 
     async def inject(self) -> None:
         await super().inject()
         await wait_until(self._unmoved, self.context.clock, MOVED_DEADLINE_MS)
 
     async def _unmoved(self) -> str | None:
-        coordinator = await self.context.world.coordinator(self.group)
-        return f"broker {coordinator} coordinates the group {self.group} still" if coordinator == self.former else None
+        coordinator = await self.find()
+        return f"broker {coordinator} coordinates the {self.coordinated} still" if coordinator == self.former else None
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that another broker coordinates the group, at the start and at the end of the fault."""
+        """Report that another broker is the coordinator, at the start and at the end of the fault."""
         read = self.coordinator_witness
         await report_at_both_ends(read, read, report, self.context.clock, until_us)
 
     async def coordinator_witness(self) -> Witness:
-        world = self.context.world
-        now = await retry_refused(lambda: world.coordinator(self.group), self.context.clock, READ_DEADLINE_MS)
-        what = f"brokers other than {self.former} that coordinate the group {self.group}, by a FindCoordinator request"
+        now = await retry_refused(self.find, self.context.clock, READ_DEADLINE_MS)
+        what = f"brokers other than {self.former} that coordinate the {self.coordinated}, by a FindCoordinator request"
         return Witness(what, asked=1, observed=int(now != self.former), unit="brokers", n=1, ok=now != self.former)
 
 
-class MoveCoordinator(Fault):
-    """Move the coordinator of a consumer group to another broker."""
+class CoordinatorMove(Fault):
+    """Base of faults that move a coordinator, which is the leader of a partition of an internal topic."""
 
     family = "Kafka"
     unavailable = "leaders"
-    band = Band("#3182bd", "move coordinator")
-    proof = "Another broker answers as the group's coordinator."
-    remedy = "With `for` the earlier broker coordinates the group again."
     permanent_effect = "Without `for` the coordinator stays where it was moved."
     exposure_target = "topics"
     closes_connections = True  # the former coordinator answers with an error
@@ -83,26 +83,44 @@ class MoveCoordinator(Fault):
     allowance_ms = 2_000
     apis = ("FindCoordinator", "AlterPartitionReassignments", "ListPartitionReassignments", "ElectLeaders")
 
+    async def move_of(
+        self, context: InjectionContext, topic: str, subject: tuple[str, str], find: Callable[[], Awaitable[BrokerId]]
+    ) -> Injection:
+        """Return the move of the partition of ``topic`` that belongs to ``subject``, by one turn of its replicas.
+
+        ``subject`` is ("group", its name) or ("transactional_id", the id).
+        """
+        former = await find()  # creates the topic
+        states = await context.world.partitions([topic])
+        noun, key = subject
+        number = key_partition(key, len(states))
+        (state,) = (state for state in states if state.partition == number)
+        if len(state.replicas) == 1:
+            raise FaultError(f"{topic} has one replica, so the coordinator can't move; add brokers")
+        place, moved = partition_of(state), rotate([state], 1)
+        targets = Targets(topics=(topic,), roles={noun: key, "partition": number, "from": former})
+        led = [[*place]] if state.leader == state.replicas[0] else []
+        undo = Undo("restore_assignment", {"assignment": assignment_as_json({place: state.replicas}), "elect": led})
+        called = f"{noun.replace('_', ' ')} {key}"
+        return MoveCoordinatorInjection(
+            context, targets, {place: state}, moved, True, find=find, coordinated=called, former=former, undo=undo
+        )
+
+
+class MoveCoordinator(CoordinatorMove):
+    """Move the coordinator of a consumer group to another broker."""
+
+    band = Band("#3182bd", "move coordinator")
+    proof = "Another broker answers as the group's coordinator."
+    remedy = "With `for` the earlier broker coordinates the group again."
+
     drawn = ("{group: GROUP}",)
     kind: Literal["move_coordinator"] = "move_coordinator"
     group: GroupName
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        former = await context.world.coordinator(self.group)  # creates the topic of committed offsets
-        states = await context.world.partitions([OFFSETS_TOPIC])
-        number = offsets_partition(self.group, len(states))
-        (state,) = (state for state in states if state.partition == number)
-        if len(state.replicas) == 1:
-            raise FaultError(f"{OFFSETS_TOPIC} has one replica, so the coordinator can't move; add brokers")
-        key, targets = (
-            partition_of(state),
-            Targets(topics=(OFFSETS_TOPIC,), roles={"group": self.group, "from": former}),
-        )
-        led = [[*key]] if state.leader == state.replicas[0] else []
-        undo = Undo("restore_assignment", {"assignment": assignment_as_json({key: state.replicas}), "elect": led})
-        return MoveCoordinatorInjection(
-            context, targets, {key: state}, rotate([state], 1), True, group=self.group, former=former, undo=undo
-        )
+        find = partial(context.world.coordinator, self.group)
+        return await self.move_of(context, OFFSETS_TOPIC, ("group", self.group), find)
 
 
 @dataclass(eq=False)

@@ -21,9 +21,6 @@ error into the broker's response, for the fault's topic and partition.
 
 Under ``hide_error``, the broker refuses the request, and the wire proxy reports success to the client.
 
-Clients negotiate API versions once for each connection, so injection and heal of ``cap_versions`` close the connections
-of the affected clients. Brokers don't offer an API whose lowest version is above its cap, or whose cap is ``none``.
-
 ``falsify_hints`` names a wrong broker, given by the plan, as leader, as address of the leader or as preferred replica,
 or a fetch session that no broker gave out. After ``strip_hints`` a client must request metadata, or fetch without a
 session.
@@ -42,7 +39,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, WithJsonSchema
+from pydantic import AfterValidator, Field, StrictBool, WithJsonSchema
 
 from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext
 from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, TamperFault, known_to_kafka
@@ -285,51 +282,6 @@ class HideError(UnprobedFault, ErrorFault):
     remedy = "The rule is removed."
 
     kind: Literal["hide_error"] = "hide_error"
-
-
-_NONE = "none"
-_NOT_OFFERED = -1
-
-
-Cap = Annotated[
-    Annotated[StrictInt, Field(ge=0, le=100)] | None, BeforeValidator(lambda value: None if value == _NONE else value)
-]
-
-
-class CapVersions(TamperFault):
-    """Let brokers offer no API version above the given versions, like an older broker."""
-
-    band = Band("#c49c94", "old broker")
-    unavailable = "unknown"  # which versions a client needs is its own affair
-    closes_connections = True
-    proof = "A probe is offered no API version above `versions`. The wire proxy counts altered responses (each second)."
-    remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
-
-    drawn = ("{versions: {Produce: 9}}", "{versions: {Fetch: 12}}")
-    rule_fields = ("versions",)
-    kind: Literal["cap_versions"] = "cap_versions"
-    versions: Annotated[
-        dict[Api, Cap],
-        Field(
-            min_length=1,
-            description="highest offered version of each API, like {Fetch: 12}; with `none`, the API is not offered",
-        ),
-    ]
-
-    @property
-    def named_api(self) -> str:
-        return "ApiVersions"  # the API in which brokers offer their API versions
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the fault's parameters as plans write them, with ``none`` for an API that is not offered."""
-        return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
-
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
-        """Return a witness that the response to a probe offers no API version above the cap of the API."""
-        caps = {api: _NOT_OFFERED if cap is None else cap for api, cap in self.versions.items()}
-        within = [api for api, cap in caps.items() if now.versions.get(api, _NOT_OFFERED) <= cap]
-        ok = now.outcome == "answered" and len(within) == len(caps)
-        return Witness("APIs offered to a probe with no version above the cap", len(caps), len(within), "APIs", 1, ok)
 
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)

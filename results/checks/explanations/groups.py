@@ -27,12 +27,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aftershock.names import offsets_partition
+from aftershock.names import OFFSETS_TOPIC, key_partition
 from aftershock.results.checks.explanations.leadership import changes, in_office, may_elect_unclean
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.explanations.retries import breaks_connections, connection_ends
 from aftershock.results.checks.explanations.written import logged_offsets
-from aftershock.results.checks.obligations.reach import COORDINATION, Harm, harms_of, settings_of
+from aftershock.results.checks.obligations.reach import Harm, harms_of, settings_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import committers, committing_readers, group_of, reader_events
 from aftershock.results.evidence.manifest import LEADERS
@@ -88,21 +88,21 @@ def lease_us(evidence: Evidence, client: Client) -> int:
 
 def coordinator_partition(evidence: Evidence, group: str) -> int | None:
     """Return the partition of ``__consumer_offsets`` that stores a group's commits; None if their number is unknown."""
-    known = [one.partition for one in evidence.leaders or () if one.topic == COORDINATION]
+    known = [one.partition for one in evidence.leaders or () if one.topic == OFFSETS_TOPIC]
     if "attach" not in (evidence.timeline.get("cluster") or {}):
         count = int(settings_of(evidence).get("offsets.topic.num.partitions", _OFFSETS_PARTITIONS))
     elif known:
         count = max(known) + 1
     else:
         return None
-    return offsets_partition(group, count)
+    return key_partition(group, count)
 
 
 def coordinators(evidence: Evidence, group: str, from_us: int, until_us: int) -> frozenset[int] | None:
     """Return the brokers that may have coordinated a group in an interval; None if the run has no such history."""
     number = coordinator_partition(evidence, group)
     history = sorted(
-        (one for one in evidence.leaders or () if (one.topic, one.partition) == (COORDINATION, number)),
+        (one for one in evidence.leaders or () if (one.topic, one.partition) == (OFFSETS_TOPIC, number)),
         key=lambda one: one.epoch,
     )
     nodes = frozenset(one.leader for one in in_office(history, from_us, until_us) if one.leader is not None)
@@ -242,9 +242,9 @@ def _longest_ms(parameters: Mapping[str, Any]) -> float:
 def _of_coordinators(evidence: Evidence, truncations: Sequence[Explanation]) -> Iterator[Explanation]:
     """Yield what truncations of the coordinators' partitions explain, by group."""
     by_place = [(one.partition, one) for one in truncations if (one.rule, one.side) == ("lost", "produce")]
-    lost = [(number, one) for number, one in by_place if one.topic == COORDINATION]
-    if evidence.leaders is None and may_elect_unclean(evidence, COORDINATION):
-        cause = f"an unclean election of a leader of {COORDINATION}"
+    lost = [(number, one) for number, one in by_place if one.topic == OFFSETS_TOPIC]
+    if evidence.leaders is None and may_elect_unclean(evidence, OFFSETS_TOPIC):
+        cause = f"an unclean election of a leader of {OFFSETS_TOPIC}"
         lost.append((None, Explanation("", "", cause, f"{LEADERS} is missing", certain=False)))
     if not lost:
         return
@@ -310,7 +310,7 @@ def _of_lost_commits(evidence: Evidence, client: Client, op: str, harms: Sequenc
     rack = (workload.get(op) or {}).get("rack")
     for harm in harms:
         api = (_rule(evidence, harm) or {}).get("api")
-        if api in (None, "OffsetCommit") and breaks_connections(harm, client.workers(op), rack, (COORDINATION,)):
+        if api in (None, "OffsetCommit") and breaks_connections(harm, client.workers(op), rack, (OFFSETS_TOPIC,)):
             cause = f"{harm.fault} ({harm.kind}), which breaks connections or loses answers"
             during = replace(own, cause=cause, evidence="journal.jsonl")
             yield replace(during, from_us=harm.start_us, until_us=harm.end_us)

@@ -102,7 +102,7 @@ def changes_of_leaders(post: Post, seats: Sequence[Seat], scene: Scene) -> Itera
     seen = set()
     for seat in seats:
         for before, reign in pairwise(seat.reigns):
-            key = (seat.topic == COORDINATION, before, reign)
+            key = (seat.topic in COORDINATION, before, reign)
             if key in seen or reign.leader is None or before.leader == reign.leader:
                 continue
             seen.add(key)
@@ -114,7 +114,7 @@ def changes_of_leaders(post: Post, seats: Sequence[Seat], scene: Scene) -> Itera
                 and harm.start_us <= reign.by_us < last_us(harm)
                 and before.leader in harm.brokers | harm.served_links(post.racks)
             ]
-            own = (*grace, *(post.waits.coordinator if seat.topic == COORDINATION else ()))
+            own = (*grace, *(post.waits.coordinator if seat.topic in COORDINATION else ()))
             event = f"node {reign.leader} became leader of {seat.topic}"
             yield from _with_silence(Change(reign.by_us, own, event), (), silent, post)
 
@@ -172,7 +172,7 @@ def _own_grace(post: Post, seats: Sequence[Seat], lost: frozenset[int], at_us: i
     hit = [seat for seat in seats if seat.led_by(lost, at_us)]
     if not hit:
         return ()
-    coordinator = post.waits.coordinator if any(seat.topic == COORDINATION for seat in hit) else ()
+    coordinator = post.waits.coordinator if any(seat.topic in COORDINATION for seat in hit) else ()
     return (*post.waits.moved(), *coordinator)
 
 
@@ -206,7 +206,7 @@ def _end_grace(harm: Harm, post: Post, seats: Sequence[Seat], scene: Scene) -> G
         grace = waits.moved() if harm.tampering.attempts is None and harm.tampering.do != "late" else ()
     elif harm.impact == "leaders":
         moving = [seat for seat in seats if seat.topic in harm.topics and not seat.reigns]
-        coordinating = any(seat.topic == COORDINATION for seat in moving)
+        coordinating = any(seat.topic in COORDINATION for seat in moving)
         grace = (*waits.moved(), *(waits.coordinator if coordinating else ())) if moving else ()
     elif harm.impact == "unknown":
         members = waits.session if harm.clients or harm.everywhere else ()
@@ -229,7 +229,7 @@ def _grace_of_return(harm: Harm, post: Post, seats: Sequence[Seat], scene: Scene
     back = [seat for seat in seats if seat.led_by(lost, harm.end_us)]
     if harm.silence == "beyond heal":
         back += [seat for seat in seats if any(seat.led_by(lost, at_us) for at_us in moments_of(harm, seat))]
-    coordinator = post.waits.coordinator if any(seat.topic == COORDINATION for seat in back) else ()
+    coordinator = post.waits.coordinator if any(seat.topic in COORDINATION for seat in back) else ()
     own = (*reached, *coordinator) if back else ()
     cluster: Grace = ()
     if harm.between_nodes:

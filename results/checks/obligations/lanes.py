@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aftershock.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from aftershock.results.checks.obligations.leaders import Leaders, leaders_of
 from aftershock.results.checks.obligations.reach import Seat, coordinators, harms_of, seats_of, settings_of, terrain_of
 from aftershock.results.checks.obligations.scene import Post, Scene
@@ -26,13 +27,14 @@ _GROUPS = (
     *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat", "OffsetFetch"),
     "OffsetCommit",
 )
-_TRANSACTIONS = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+_TRANSACTIONS = ("FindCoordinator", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 APIS: Mapping[Side, tuple[str, ...]] = {
     "produce": ("Produce", "InitProducerId"),
     "consume": ("Fetch", "ListOffsets", "OffsetForLeaderEpoch"),
     "commit": (*_GROUPS, *_TRANSACTIONS, "InitProducerId", "ShareGroupHeartbeat", "ShareFetch", "ShareAcknowledge"),
 }
-"""APIs of each operation, besides those of every connection and of groups; without one of them the operation stops."""
+"""APIs of each operation, besides those of every connection, of groups and of transactions; without one of them the
+operation stops."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,27 @@ def lanes(evidence: Evidence, leaders: Leaders | None = None) -> list[Lane]:
     for owner, side, topics in sides:
         workload: Mapping[str, Any] = workloads.get(owner.workload, {})
         arm: Mapping[str, Any] = (workload.get("arms") or {}).get(owner.arm) or {}
-        options = workload.get(side) or {}
-        # groups and commits also need the coordinator; the groups of commits are many
+        options, own = workload.get(side) or {}, arm.get("settings") or {}
+        # groups, commits and transactions also need the coordinator; the groups of commits are many
         group = options.get("group")
         grouped = side == "commit" or bool(group)
-        central = coordinators(evidence, terrain, leaders, f"{group}-{owner.arm}" if group else None) if grouped else []
-        own, protocol = arm.get("settings") or {}, options.get("protocol")
+        transacts = bool(options.get("transaction")) or (side == "commit" and bool(own.get("transactional")))
+        central: list[Seat] = []
+        if grouped:
+            names = [f"{group}-{owner.arm}"] if group else None
+            central += coordinators(evidence, terrain, leaders, OFFSETS_TOPIC, names)
+        if transacts:  # the id of a producer is its process's name; committers have many
+            ids = owner.workers(side) if side == "produce" else None
+            central += coordinators(evidence, terrain, leaders, TRANSACTIONS_TOPIC, ids)
+        protocol = options.get("protocol")
         kind = "confluent" if owner.pipe else str(arm.get("client"))  # which sends the inputs of services
-        waits = client_waits(kind, own, scene.settings, grouped=grouped, protocol=protocol)
+        waits = client_waits(kind, own, scene.settings, grouped=grouped, transacts=transacts, protocol=protocol)
         workers = owner.workers(side)
         reserve = workers[int(options.get("members", 1)) :] if side == "consume" else ()
         racks = tuple(dict.fromkeys(options.get("racks") or [str(options.get("rack"))]))
-        apis = frozenset((*_CONNECTING, *APIS[side], *(_GROUPS if grouped else ())))
+        apis = frozenset(
+            (*_CONNECTING, *APIS[side], *(_GROUPS if grouped else ()), *(_TRANSACTIONS if transacts else ()))
+        )
         post = Post(workers, racks, waits, frozenset(reserve), apis)
         seats: dict[Seat, tuple[int, ...]] = {}
         if side != "commit":

@@ -30,14 +30,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aftershock.names import offsets_partition
+from aftershock.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, key_partition
 from aftershock.results.checks.obligations.leaders import Leaders, Reign, possible_leaders
 from aftershock.results.checks.obligations.waits import session, total_us
 from aftershock.results.evidence import absences
 from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence
 
-COORDINATION = "__consumer_offsets"
+COORDINATION = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+"""Topics whose leaders coordinate groups and transactions."""
 # the internal topics of transactions and share groups need two of three replicas (harness/cluster/topology.py)
 _TRANSACTIONS_IN_SYNC = 2
 
@@ -123,21 +124,28 @@ def seats_of(
 
 
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
+TRANSACTIONS_PARTITIONS = "transaction.state.log.num.partitions"
+PARTITIONS_DEFAULT = 50
+"""Kafka's number of partitions of either topic."""
+PARTITIONS_SETTINGS = {OFFSETS_TOPIC: OFFSETS_PARTITIONS, TRANSACTIONS_TOPIC: TRANSACTIONS_PARTITIONS}
 
 
-def coordinators(evidence: Evidence, terrain: Terrain, leaders: Leaders, group: str | None) -> list[Seat]:
-    """Return the seats of the coordinator of ``group``, or (None) of every group: any three brokers with two in sync.
+def coordinators(
+    evidence: Evidence, terrain: Terrain, leaders: Leaders, topic: str, keys: Collection[str] | None
+) -> list[Seat]:
+    """Return the seats of the coordinators of ``keys``, or (None) of every key: any three brokers with two in sync.
 
-    A group's coordinator is the leader of its partition of ``__consumer_offsets``.
+    A coordinator is the leader of the partition of ``topic`` to which the key belongs: a group of
+    ``__consumer_offsets``, a transactional id of ``__transaction_state``.
     """
     count = len(terrain.brokers)
     settings = settings_of(evidence)
-    partitions = int(settings.get(OFFSETS_PARTITIONS) or 50)  # Kafka's default
-    numbers = range(partitions) if group is None else [offsets_partition(group, partitions)]
-    reigns = {leaders.get((COORDINATION, number), ()) for number in numbers}
+    partitions = int(settings.get(PARTITIONS_SETTINGS[topic]) or PARTITIONS_DEFAULT)
+    numbers = range(partitions) if keys is None else sorted({key_partition(key, partitions) for key in keys})
+    reigns = {leaders.get((topic, number), ()) for number in numbers}
     # without a known leader of one partition any broker may coordinate
     return [
-        Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count), known)
+        Seat(topic, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count), known)
         for known in (reigns if () not in reigns else {()})
     ]
 

@@ -71,7 +71,8 @@ class ClientWaits:
 
     A member of a group also waits for a heartbeat and a rebalance (``group``) if members come or go, and for a new
     coordinator to load the group (``coordinator``) if that moves. The group notices a member that died after its
-    ``session``, and a member that does not poll after ``poll``.
+    ``session``, and a member that does not poll after ``poll``. A producer of transactions waits for a new
+    ``coordinator`` to load them.
     """
 
     request: Term
@@ -106,7 +107,13 @@ api.version.request.timeout.ms."""
 
 
 def client_waits(
-    client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool, protocol: str | None = None
+    client: str,
+    own: Mapping[str, object],
+    settings: Mapping[str, str],
+    *,
+    grouped: bool,
+    transacts: bool = False,
+    protocol: str | None = None,
 ) -> ClientWaits:
     """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``.
 
@@ -126,8 +133,10 @@ def client_waits(
     attempt = None
     if client != "exec":
         attempt = Term("an attempt to connect", min(request.ms, _ATTEMPT_MS))
+    what = "group" if grouped else "transactions"
+    loading = (Term("to find the coordinator", ROUND_MS), Term(f"the coordinator's loading of the {what}", ROUND_MS))
     if not grouped:
-        return ClientWaits(request, reconnect, retry, attempt)
+        return ClientWaits(request, reconnect, retry, attempt, loading if transacts else ())
     delay = number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
     beat, session = replace(term("heartbeat.interval.ms", 3_000), own=False), term("session.timeout.ms", 45_000)
     if (protocol or str(values.get("group.protocol")).lower()) == "consumer":
@@ -138,7 +147,6 @@ def client_waits(
                 ("group.consumer.session.timeout.ms", 45_000),
             )
         )
-    loading = (Term("to find the coordinator", ROUND_MS), Term("the coordinator's loading of the group", ROUND_MS))
     group = (beat, Term("a rebalance", delay + 2 * ROUND_MS))
     poll = term("max.poll.interval.ms", 300_000)
     return ClientWaits(request, reconnect, retry, attempt, loading, group, (session,), (poll,))

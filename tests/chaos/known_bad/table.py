@@ -3,7 +3,7 @@
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, known_bad, plan
 
-PLANS = ("answers", "leaders", "members", "excuses")
+PLANS = ("answers", "leaders", "members", "excuses", "fencing")
 _TITLE = """## Known-bad clients
 
 The same on a real cluster: a client with one defect (`tests/chaos/known_bad/clients/`) beside good ones, under faults

@@ -20,6 +20,7 @@ from aftershock.tests.unit.faults.fakes.links import FakeLinks
 from aftershock.tests.unit.faults.fakes.machine import FakeMachine
 from aftershock.tests.unit.faults.fakes.quorum import FakeQuorum
 from aftershock.tests.unit.faults.fakes.rules import FakeRules
+from aftershock.tests.unit.faults.fakes.transactions import FakeTransactions
 from aftershock.tests.unit.faults.fakes.upgrades import FakeUpgrades
 
 BOOT_US = 3_000_000
@@ -89,7 +90,7 @@ class ListJournal:
         return [{"t_us": line.t_us, "fault": line.fault, "state": line.state} for line in self.lines]
 
 
-class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, FakeQuorum, FakeRules):
+class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, FakeQuorum, FakeRules, FakeTransactions):
     """Three racks with one broker each, and one topic ``orders`` whose replica lists rotate."""
 
     def __init__(self, clock: JumpingClock, partitions: int = 6) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 TRIP_MS = 2.0
 OFFERED = dict.fromkeys(API_KEYS, 13)
+FEATURES = {"metadata.version": 29, "transaction.version": 2}
 
 
 class FakeRules:
@@ -61,7 +62,8 @@ class FakeRules:
 
 
 def _answered(api: str) -> Answer:
-    return Answer("answered", TRIP_MS, versions=OFFERED if api == "ApiVersions" else {})
+    offered = {"versions": OFFERED, "features": FEATURES} if api == "ApiVersions" else {}
+    return Answer("answered", TRIP_MS, **offered)
 
 
 def _met(rule: Rule, api: str, limit_ms: int) -> Answer:
@@ -77,6 +79,6 @@ def _met(rule: Rule, api: str, limit_ms: int) -> Answer:
         case "cap_versions":
             capped = {api: version for api, version in rule.versions.items() if version is not None}
             kept = {api: version for api, version in OFFERED.items() if api not in rule.versions}
-            return Answer("answered", TRIP_MS, versions=kept | capped)
+            return Answer("answered", TRIP_MS, versions=kept | capped, features=FEATURES | dict(rule.features))
         case _:
             return _answered(api)

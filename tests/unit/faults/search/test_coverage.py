@@ -59,6 +59,7 @@ def fault(kind: str, **parameters: object) -> Fault:
         ("follower", fault("kill", broker="replica of orders/0 in rack b")),
         ("controller", fault("pause", broker="controller")),
         ("coordinator", fault("stop", broker="coordinator of readers-baseline")),
+        ("transaction coordinator", fault("stop", broker="transaction coordinator of orders-baseline-produce")),
         ("broker", fault("kill", broker="2")),
         ("broker", fault("kill", broker="any broker except controller")),
         ("client link", fault("latency", link="client(a) -> broker(leader of orders/0)", delay="50ms")),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ("leader of  orders/0", roles.Leader("orders", 0)),
         ("replica of a.b-c_d/12 in rack b", roles.Replica("a.b-c_d", 12, "b")),
         ("coordinator of readers-baseline", roles.Coordinator("readers-baseline")),
+        ("transaction coordinator of  a-b-produce", roles.TransactionCoordinator("a-b-produce")),
         ("any broker except leader of orders/0", roles.AnyExcept(roles.Leader("orders", 0))),
     ],
 )
@@ -47,6 +48,7 @@ def test_no_role(text: str) -> None:
         ("leader of orders/1", 2),
         ("replica of orders/0 in rack c", 3),
         ("coordinator of readers-baseline", 2),
+        ("transaction coordinator of orders-baseline-produce", 2),
     ],
 )
 async def test_resolved(stage: Stage, text: str, broker: int) -> None:

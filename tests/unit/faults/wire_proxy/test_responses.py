@@ -183,6 +183,26 @@ async def test_capped_api_versions(hop: Hop) -> None:
     assert {2, 8, 18} <= set(offered)
 
 
+async def test_capped_features(hop: Hop, broker: ScriptedBroker) -> None:
+    """The finalized level is lowered under a new epoch; with a level of 0 the feature is not finalized at all."""
+
+    async def features() -> tuple[int, dict[str, int]]:
+        asked = {"client_software_name": "x", "client_software_version": "1"}
+        response = await (await hop.dial()).ask("ApiVersions", 3, **asked)
+        levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        return response.finalized_features_epoch, levels
+
+    broker.set_transaction_version(2)
+    epoch, levels = await features()
+    assert {"transaction.version": 2} == levels
+    for cap, capped in ((1, {"transaction.version": 1}), (0, {})):
+        hop.rule("cap_versions", api="ApiVersions", features={"transaction.version": cap})
+        assert (epoch + 1, capped) == await features()
+        hop.proxy.remove_rule("cap_versions")
+    hop.rule("cap_versions", api="ApiVersions", features={"transaction.version": 2, "kraft.version": 0})
+    assert (epoch, levels) == await features()
+
+
 async def test_clients_negotiate_versions_again(hop: Hop) -> None:
     """A cap closes its clients' connections when it is added and when it is removed; other connections stay."""
     ours, other = await hop.dial("ours"), await hop.dial("other")

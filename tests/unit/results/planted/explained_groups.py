@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from aftershock.names import offsets_partition
+from aftershock.names import key_partition
 from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
 from aftershock.tests.unit.results.planted import catalogue
 from aftershock.tests.unit.results.planted.world import Row, Run, typed
@@ -18,7 +18,7 @@ from aftershock.tests.unit.results.planted.worlds import consumer, group_event, 
 
 GROUP = "readers-patient"
 OFFSETS_PARTITIONS = 5
-COORDINATED = offsets_partition(GROUP, OFFSETS_PARTITIONS)
+COORDINATED = key_partition(GROUP, OFFSETS_PARTITIONS)
 FIRST, THIRD = consumer("patient", 1), consumer("patient", 3)
 OVERLAP_US = 40 * S
 READ_US = 55 * S

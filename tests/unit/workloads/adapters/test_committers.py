@@ -12,7 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aftershock.errors import SettingError, WorkloadError
-from aftershock.names import offsets_partition
+from aftershock.names import key_partition
 from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.adapters.steps import TOPIC, answered, rows
@@ -141,7 +141,7 @@ def test_groups_are_dealt_coordinator_by_coordinator(here: Bench) -> None:
     client = committer(here, groups=30, offsets_partitions=3)
     commits(here, client)
     client.close()
-    parts = [offsets_partition(row["group"], 3) for row in rows(here, "o0")]
+    parts = [key_partition(row["group"], 3) for row in rows(here, "o0")]
     assert parts[:30] == sorted(parts[:30]) == parts[30:60]
 
 

@@ -13,7 +13,7 @@ from aftershock.workloads.load.schedule import (
     Schedule,
     Stream,
     groups_by_coordinator,
-    offsets_partition,
+    key_partition,
     pack,
     unpack,
 )
@@ -125,15 +125,15 @@ def test_any_reader_knows_a_value(seq: int, size: int, made: int, spoilt: int) -
 )
 def test_as_kafka_does(group: str, partition: int) -> None:
     """Java's known hashes: of ``hello``, a negative one, and the one without a positive counterpart."""
-    assert partition == offsets_partition(group, 50)
+    assert partition == key_partition(group, 50)
 
 
 def test_coordinator_by_coordinator() -> None:
     """Every group occurs once; each partition's groups are adjacent and in numerical order."""
     names = groups_by_coordinator("commits-plain", 90, 3)
     assert {f"commits-plain-{number}" for number in range(90)} == set(names)
-    parts = [offsets_partition(name, 3) for name in names]
+    parts = [key_partition(name, 3) for name in names]
     assert parts == sorted(parts)
     assert {0, 1, 2} == set(parts)
-    numbers = [int(name.rpartition("-")[2]) for name in names if offsets_partition(name, 3) == 1]
+    numbers = [int(name.rpartition("-")[2]) for name in names if key_partition(name, 3) == 1]
     assert numbers == sorted(numbers)

@@ -10,6 +10,8 @@ from aftershock.errors import FaultError, PlanError
 from aftershock.tests.unit.faults.conftest import timeline_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aftershock.faults.runtime.record import Witness
     from aftershock.tests.unit.faults.conftest import Stage
 
@@ -199,6 +201,9 @@ def test_the_compiler_draws_the_chances() -> None:
         ("falsify_hints", "hints: [current_leader]", "the hint current_leader needs the id of a wrong broker"),
         ("falsify_hints", "hints: [session_id], broker: 1", "contains no broker to change"),
         ("strip_hints", "hints: []", "needs 1 or more"),
+        ("cap_versions", "versions: {}", "give `versions`, like {Fetch: 12}, or `transaction_version: 1`"),
+        ("cap_versions", "transaction_version: 2", "transaction_version"),
+        ("cap_versions", "versions: {EndTxn: 3}, transaction_version: 1", "caps EndTxn already"),
     ],
 )
 def test_invalid_rules_are_refused(kind: str, words: str, message: str) -> None:
@@ -210,6 +215,27 @@ def test_invalid_rules_are_refused(kind: str, words: str, message: str) -> None:
 
 def test_parameters_survive_the_timeline() -> None:
     """`none` among the versions and a tuple of hints read back from the timeline's JSON."""
-    for kind in KINDS:
-        step = timeline_of(fault(kind)).steps[0]
+    for words in (*KINDS.items(), ("cap_versions", "transaction_version: 1")):
+        step = timeline_of(fault(*words)).steps[0]
         assert step.parameters == step.fault().parameters()
+
+
+async def test_the_version_of_transactions_is_capped_as_a_whole(stage: Stage) -> None:
+    """The three requests and the feature, which a probe is offered at most in the caps."""
+    await stage.play(fault("cap_versions", "transaction_version: 1"))
+    assert stage.all_ok("bad")
+    assert {"Produce": 11, "TxnOffsetCommit": 4, "EndTxn": 4} == rule_of(stage)["versions"]
+    assert {"transaction.version": 1} == rule_of(stage)["features"]
+    assert [4, 4] == [witness.asked for witness in probed(stage)]
+
+
+async def test_a_feature_that_is_not_capped(stage: Stage) -> None:
+    """The API versions alone are no proof."""
+    add = stage.world.add_rule
+
+    async def without_features(rule: Mapping[str, Any]) -> None:
+        await add({key: value for key, value in rule.items() if key != "features"})
+
+    stage.world.add_rule = without_features  # type: ignore[method-assign]
+    await stage.play(fault("cap_versions", "transaction_version: 1"))
+    assert [(False, 3), (False, 3)] == [(witness.ok, witness.observed) for witness in probed(stage)]

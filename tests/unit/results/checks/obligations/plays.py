@@ -8,7 +8,7 @@ from typing import Any
 from aftershock.results.evidence.evidence import Client, Evidence, Phase
 
 S = 1_000_000
-TOLD = ("kill", "restart", "refuse", "rotate")
+TOLD = ("kill", "restart", "refuse", "rotate", "fence_producer")
 TAKES = {
     "kill": "nodes",
     "pause": "nodes",
@@ -22,6 +22,7 @@ TAKES = {
     "join": "members",
     "evict": "members",
     "kill_client": "members",
+    "fence_producer": "connections",
 }
 """Kind of fault → its impact; kinds that are not listed have an unknown impact."""
 
@@ -110,11 +111,13 @@ class Play:
     start_s: int = 10
     end_s: int = 130
     client: str = "confluent"
+    transaction: bool = False
     warmup: dict[str, Any] = field(default_factory=lambda: {"settled": True})
 
     def evidence(self) -> Evidence:
         """Return the evidence that the run leaves."""
-        produce = {"topic": "orders", "acks": "all", "rack": "a"}
+        produce: dict[str, Any] = {"topic": "orders", "acks": "all", "rack": "a"}
+        produce |= {"transaction": {"records": 10}} if self.transaction else {}
         consume: dict[str, Any] = {"topic": "orders", "group": self.group, "rack": "a"}
         consume |= {"members": self.members, "reserve": {"base": self.reserve} if self.reserve else {}}
         arms = {"base": {"client": self.client, "settings": self.settings}}
