@@ -69,6 +69,7 @@ def images(
             images_for(client, job.spec, log)
             if job.has_java_clients:
                 engine.java_client_image(client, job.spec.kafka, log)
+            job.service_images(log)
         elif ensure:
             engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
             engine.toxiproxy_image(client, log)

@@ -21,9 +21,10 @@ from typing import Any
 from aftershock.errors import EngineError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.target import Target
-from aftershock.harness.safety.ownership import WORKER
+from aftershock.harness.safety.ownership import SERVICE, WORKER
 from aftershock.names import consumer_names, outputs_reader, topic_names, worker_names
 from aftershock.workloads.load.assignment import (
+    CONTAINER_ID,
     Assignment,
     CommitAssignment,
     ConsumeAssignment,
@@ -61,7 +62,8 @@ class RunContext:
     ``origin_ns`` is the start of the run's clock, by ``time.monotonic_ns()``. ``spool`` is the folder in shared memory
     to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
     which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
-    Java client. ``labels`` mark containers of the run.
+    Java client. ``labels`` mark containers of the run. ``images`` has the image on the engine for each image of a
+    service that the plan names.
     """
 
     run_id: str
@@ -73,6 +75,7 @@ class RunContext:
     begin: EndOffsets = field(default_factory=dict)
     java: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
 
 
 def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
@@ -161,8 +164,9 @@ def _pipes(
         service |= {"env": {"AFTERSHOCK_PIPE": json.dumps(config)}, "ready": {"log": "started"}}
     for place, worker in enumerate(workers):
         connection = _connection({"topic": pipe["from"]}, "pipe", worker, pipe["rack"], plain, cluster, context)
-        command = _service_command(common, worker, context)
-        yield PipeAssignment.model_validate({**connection, **service, "command": command, "number": place + 1})
+        command = service_command(common, worker, context)
+        process = {"command": command, "number": place + 1, "in_container": "image" in common}
+        yield PipeAssignment.model_validate({**connection, **service, **process})
     reader = {**plain, "client": "reference", "settings": {}}
     name = outputs_reader(workload, arm)
     connection = _connection({"topic": to}, "consume", name, pipe["rack"], reader, cluster, context)
@@ -172,7 +176,7 @@ def _pipes(
     yield ConsumeAssignment.model_validate({**connection, **own_way})
 
 
-def _service_command(arm: Mapping[str, Any], worker: str, context: RunContext) -> tuple[str, ...]:
+def service_command(arm: Mapping[str, Any], worker: str, context: RunContext) -> tuple[str, ...]:
     """Return the command line of a service; a container runs on the host's network, with the worker's name as label."""
     if arm["client"] == "confluent":
         return (sys.executable, "-P", "-m", "aftershock.workloads.adapters.confluent_pipe")
@@ -181,13 +185,15 @@ def _service_command(arm: Mapping[str, Any], worker: str, context: RunContext) -
     if shutil.which("docker") is None:
         raise EngineError("a service with an `image` needs the docker command, which is not on the PATH; install it")
     options = ["docker", "run", "--rm", "--network", "host", "--log-driver", "local", "--pull", "never"]
-    for name, value in {**context.labels, WORKER: worker}.items():
+    options += ["--cidfile", CONTAINER_ID]
+    for name, value in {**context.labels, WORKER: worker, SERVICE: arm["arm"]}.items():
         options += ["--label", f"{name}={value}"]
     for name, value in arm.get("env", {}).items():
         options += ["--env", f"{name}={value}"]
     if arm.get("file") is not None:
-        options += ["--volume", "{file}:{file}:ro"]
-    return (*options, arm["image"], *arm.get("command", ()))
+        # not --volume, because the path has colons, of the run's owner
+        options += ["--mount", "type=bind,source={file},target={file},readonly"]
+    return (*options, context.images.get(arm["image"], arm["image"]), *arm.get("command", ()))
 
 
 def _connection(

@@ -194,6 +194,17 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
     return _built(client, build.java_client(kafka_image(client, version, log).name), log)
 
 
+def service_image(client: docker.DockerClient, name: str, log: Log) -> Image:
+    """Return the image that a plan names for a service under test: a shipped one, which is built, or a user's.
+
+    Raises ImageError if a shipped image can't be built, or if a user's image is not on the engine.
+    """
+    ours = name.removeprefix(f"{build.REPOSITORY}/")
+    if name == f"{build.REPOSITORY}/{ours}" and ours in build.SERVICES:
+        return _built(client, build.service(ours, kafka_image(client, DEFAULT_KAFKA, log).name), log)
+    return local_image(client, name)
+
+
 def tools_image(client: docker.DockerClient, log: Log) -> Image:
     """Return an image with tools for block devices (util-linux, e2fsprogs, perl), clocks and packets."""
     return _built(client, build.tools(), log)
@@ -201,7 +212,7 @@ def tools_image(client: docker.DockerClient, log: Log) -> Image:
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
     """Return all images on the Docker engine that a run could use, sorted by name."""
-    ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client", "tools"))
+    ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client", "tools", *build.SERVICES))
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}

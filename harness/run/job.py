@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aftershock.errors import AftershockError, Log, PlanError
+from aftershock.errors import AftershockError, ImageError, Log, PlanError
 from aftershock.faults.plan.check import CheckedPlan, attachment_problems, check_version, load_plan
 from aftershock.faults.sections.cluster import Attach, BlockDevice
 from aftershock.faults.sections.document import Location, did_you_mean, format_problems
@@ -84,6 +84,22 @@ class Job:
     def has_java_clients(self) -> bool:
         arms = [arm for workload in self.checked.plan.workloads for arm in workload.arms.values()]
         return any(arm.client == "java" for arm in arms)
+
+    def service_images(self, log: Log) -> dict[str, str]:
+        """Return the image on the engine for each image of a service that the plan names; shipped images are built.
+
+        Raises ImageError, with the position in the plan, if an image is not available.
+        """
+        found: dict[str, str] = {}
+        for index, workload in enumerate(self.checked.plan.workloads):
+            for name, arm in workload.arms.items():
+                if arm.image and arm.image not in found:
+                    try:
+                        found[arm.image] = engine.service_image(engine.connect(), arm.image, log).name
+                    except ImageError as error:
+                        where = self.checked.source_map.position(("workloads", index, "arms", name, "image"))
+                        raise ImageError(f"{where}: {error}") from error
+        return found
 
     @property
     def spec(self) -> ClusterSpec:

@@ -13,6 +13,7 @@ from aftershock.faults.runtime import abort
 from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Marks, Timeline, phases
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.assignments import group_names
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.batches import STABLE_EXTRA_S, read_batches, wait_until_stable
@@ -24,6 +25,7 @@ from aftershock.harness.run.pipes import SETTLE_LIMIT_US, PipeArm, pipe_arms, se
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.recording import Reading
 from aftershock.harness.safety.journal import Journal
+from aftershock.harness.safety.ownership import remove_services
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.names import topic_names
 from aftershock.results.evidence.files import read_lines
@@ -299,6 +301,9 @@ class LiveRun:
 
         await settle(pipes, self.cluster.admin, ends, self.home, self.clock, int(self._idle_s() * 1e6))
         await self.fleet.quit(ops=PIPES)
+        if any("image" in arm for workload in self.timeline.workloads for arm in workload["arms"].values()):
+            # the container of a service that had not started yet, whose worker was therefore killed, would write on
+            await asyncio.to_thread(remove_services, engine.connect(), self.home.run_id)
 
     def _formats(self) -> dict[str, RecordFormat]:
         """Return the formats of topics whose records have JSON values, or belong to a pipe."""

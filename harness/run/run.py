@@ -72,6 +72,7 @@ def perform(
         images = images_for(client, spec, log)
         for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
             engine.kafka_image(client, version, log)
+    job.service_images(log)
     kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
     with host_lease(kind, f"aftershock run {job.timeline.name}", log), ExitStack() as resources:
         home = RunDir.create(out, job.timeline.name, job.timeline.seed)

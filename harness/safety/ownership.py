@@ -31,6 +31,8 @@ HOME = "aftershock.home"
 KEEP = "aftershock.keep"
 NODE = "aftershock.node"
 WORKER = "aftershock.worker"
+SERVICE = "aftershock.service"
+"""Label of the containers of services under test."""
 KEPT = "keep"
 """File in a cluster's folder that marks the cluster as kept, because Docker labels can't be changed after a launch."""
 
@@ -135,6 +137,19 @@ def remove_run(client: "docker.DockerClient", run_id: str) -> list[str]:
             f"cause, then type: aftershock heal --run {run_id}"
         )
     return [item.name for item in (*containers, *networks, *volumes)]
+
+
+def remove_services(client: "docker.DockerClient", run_id: str) -> None:
+    """Remove the containers of a run's services; raise ClusterError with the names of those that can't be removed.
+
+    A container stays if its worker was killed. The cluster, which may outlive the run, is left alone.
+    """
+    filters = {"label": [f"{RUN}={run_id}", SERVICE]}
+    if problems := _remove(client.containers.list(all=True, filters=filters, ignore_removed=True), force=True, v=True):
+        raise ClusterError(
+            f"{len(problems)} containers of services of the run {run_id} can't be removed: {'; '.join(problems)}; "
+            f"remove the cause, then type: aftershock heal --run {run_id}"
+        )
 
 
 def remove_run_completely(client: "docker.DockerClient", run_id: str) -> list[str]:

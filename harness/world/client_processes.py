@@ -1,9 +1,10 @@
 """Client processes of a run, their spools (output in shared memory), and the faults kill, pause and disconnect.
 
-A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
-the run's own process can start a killed worker again, so `ClientProcesses.kill` and `ClientProcesses.release` write
-marker files, which the run's process reads (``load/fleet.py``). A spool is a folder in shared memory, named
-``aftershock-<run>.<owner>``, for the clients' rows; the spool of a killed run stays until `salvage`.
+A client consists of a worker process, child processes in its session, and, for Kafka's Java client and services with an
+image, a container. Only the run's own process can start a killed worker again, so `ClientProcesses.kill` and
+`ClientProcesses.release` write marker files, which the run's process reads (``load/fleet.py``). A spool is a folder in
+shared memory, named ``aftershock-<run>.<owner>``, for the clients' rows; the spool of a killed run stays until
+`salvage`.
 """
 
 import ctypes
@@ -382,7 +383,8 @@ class ClientProcesses:
 
     def _containers(self, worker: str) -> list[Container]:
         assignment = self._assignment(worker)
-        if assignment is not None and assignment.client != "java":
+        in_container = isinstance(assignment, PipeAssignment) and assignment.in_container
+        if assignment is not None and assignment.client != "java" and not in_container:
             return []
         filters = {"label": [f"{RUN}={self._run_id}", f"{WORKER}={worker}"]}
         containers: list[Container] = self._engine.containers.list(filters=filters, ignore_removed=True)
@@ -410,7 +412,7 @@ def _engine_call(call: Callable[[], object]) -> None:
         call()
     except APIError as error:
         raise FaultError(
-            f"Docker could not kill, pause or resume the container of a Java client: {error.explanation or error}"
+            f"Docker could not kill, pause or resume the container of a client: {error.explanation or error}"
         ) from error
 
 

@@ -320,7 +320,8 @@ RULES: Mapping[str, Rule] = {
         "an input that has more outputs than the plan allows",
         "a change of the owner of the input's partition between the outputs, for inputs that were not committed before "
         "it; a frozen member that lost the partition; a second attempt that was possible, because the outputs' leader "
-        "changed or a fault broke connections",
+        "changed or a fault broke connections. If the service has intermediate topics, any of these after the input "
+        "was sent",
         f"{_EXPLAIN}; does the service read again what its group has committed, or process an input twice?",
         {"pipe": "pipe_duplicate"},
         optional=("pipe",),
@@ -342,7 +343,10 @@ RULES: Mapping[str, Rule] = {
         "transaction: a crash in between loses the inputs",
         {"pipe": "offsets_without_output"},
         optional=("pipe",),
-        needs={"pipe": "commits of the pipe's `group` in the coordinator's log, or outputs in transactions"},
+        needs={
+            "pipe": "commits of the pipe's `group` in the coordinator's log, and no intermediate topic, like a "
+            "repartition topic of Kafka Streams; or outputs in transactions"
+        },
     ),
     "replica": Rule(
         "replicas that differ after the last heal, from the log or among themselves",

@@ -200,7 +200,12 @@ def _stored_plan(text: str, home: Path) -> None:
 
     timeline = SimpleNamespace(to_json=lambda: json.dumps({"why": text}).encode())
     job = SimpleNamespace(
-        checked=SimpleNamespace(text=text), timeline=timeline, has_java_clients=False, file=None, rehearse=False
+        checked=SimpleNamespace(text=text),
+        timeline=timeline,
+        has_java_clients=False,
+        service_images=lambda _: {},
+        file=None,
+        rehearse=False,
     )
     spool = SimpleNamespace(path=home, salvage=lambda: None)
     with patch.object(drive, "_run_load", load), patch.object(drive, "spool_for", lambda *_: spool):

@@ -26,7 +26,7 @@ import re2
 from aftershock.errors import WorkloadError
 from aftershock.redaction import redact
 from aftershock.workloads.adapters import tether
-from aftershock.workloads.load.assignment import Order, PipeAssignment
+from aftershock.workloads.load.assignment import CONTAINER_ID, Order, PipeAssignment
 from aftershock.workloads.load.events import Clock, Events, Tally
 from aftershock.workloads.load.fleet import read_down_marker
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
@@ -42,6 +42,7 @@ _READY_STEP_S = 0.1
 _LIVES_US = 500_000
 """Time that a service must live to be ready, so that a command that is not there is told as such."""
 _HTTP_TIMEOUT_S = 1.0
+_KILL_TIMEOUT_S = 10.0
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _LOG = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class ServicePipe:
             return _WORD.sub(lambda match: words[match[1]], text)
 
         self._command = [filled(word) for word in assignment.command]
+        self._container_id = Path(filled(CONTAINER_ID))
         self._env = os.environ | {name: filled(value) for name, value in assignment.env.items()}
         if assignment.file is not None:
             Path(words["file"]).write_text(filled(assignment.file), encoding="utf-8")
@@ -93,6 +95,7 @@ class ServicePipe:
     def _start(self) -> None:
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._said_ready = Event()
+        self._container_id.unlink(missing_ok=True)  # Docker does not overwrite it
         command = [sys.executable, "-I", "-S", str(Path(tether.__file__)), str(os.getpid()), *self._command]
         process = self._process = subprocess.Popen(
             command,
@@ -198,5 +201,9 @@ class ServicePipe:
             with suppress(ProcessLookupError):
                 # before the wait, after which the id may belong to another process
                 os.killpg(self._process.pid, signal.SIGKILL)
+            if self._assignment.in_container and self._container_id.exists():  # it outlives its `docker run`
+                kill = ["docker", "kill", self._container_id.read_text()]
+                with suppress(subprocess.TimeoutExpired):  # the runner removes it then
+                    subprocess.run(kill, capture_output=True, check=False, timeout=_KILL_TIMEOUT_S)
             self._process.wait()
             os.close(self._end)

@@ -251,12 +251,17 @@ class Readiness(_Message):
     http: str | None = None
 
 
+CONTAINER_ID = "{file}.container"
+"""File with the id of a service's container, beside the service's own file."""
+
+
 class PipeAssignment(_Assignment):
     """Assignment of one process of a service, which reads ``topic`` and writes the topic ``to``.
 
     ``command`` is the whole command line, with ``docker run`` for a service in a container. The words ``{bootstrap}``,
     ``{from}``, ``{to}``, ``{group}``, ``{member}`` and ``{file}`` in ``command`` and ``env`` and the text of ``file``
-    are replaced. A process that ends by itself is started again after ``restart_ms``.
+    are replaced. A process that ends by itself is started again after ``restart_ms``. If it is ``in_container``,
+    ``command`` writes the container's id to the file ``CONTAINER_ID``.
     """
 
     op: Literal["pipe"] = "pipe"
@@ -267,6 +272,7 @@ class PipeAssignment(_Assignment):
     file: str | None = None
     ready: Readiness = Readiness()
     restart_ms: int = Field(default=1_000, ge=1)
+    in_container: bool = False
 
     @property
     def places(self) -> list[Place]:

@@ -33,6 +33,9 @@ REPOSITORY = "aftershock"
 
 TOXIPROXY_VERSION = "2.12.0"
 
+SERVICES = ("streams", "mirror-maker")
+"""Images of services under test that are shipped; a plan names them ``aftershock/streams``, without a version."""
+
 _FOLDER = Path(__file__).parent
 _LOG_LINES_SHOWN = 12
 _TERM_GRACE_S = 5.0
@@ -132,6 +135,16 @@ def java_client(kafka_name: str) -> Recipe:
     """Return the recipe of the Java client's image, on top of the Kafka image ``kafka_name`` (repository:version)."""
     version = kafka_name.rsplit(":", 1)[1].partition("-")[0]
     return Recipe("java-client", version, Build.maven, ("compiler (Maven)", 5), build_s=17, base=kafka_name)
+
+
+def service(image: str, kafka_name: str) -> Recipe:
+    """Return the recipe of a shipped service on the JRE of the Kafka image ``kafka_name``: a name in ``SERVICES``."""
+    version = kafka_name.rsplit(":", 1)[1].partition("-")[0]
+
+    def download(build: "Build") -> None:
+        build.maven(f"-Dkafka.version={version}")
+
+    return Recipe(image, version, download, ("jars (Maven)", 20), build_s=20, base=kafka_name)
 
 
 def tools() -> Recipe:

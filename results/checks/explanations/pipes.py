@@ -13,6 +13,9 @@ out of order               the position that the group had committed before it: 
                            ``RETRY_US`` after it. A process that was killed or frozen sends nothing again
 =========================  =============================================================================================
 
+A service with intermediate topics (`intermediate_topics`) repeats there what it repeats, too, and reads it from there
+at any time later. So each of these causes explains all further outputs of the inputs that were sent before it.
+
 Nothing explains those of a transactional service, which promises exactly once.
 
 Without a group in the plan, or if the coordinator told no owners, the evidence can't tell.
@@ -44,14 +47,44 @@ def of_pipes(evidence: Evidence) -> Iterator[Explanation]:
     for client in evidence.clients:
         if client.pipe and not client.pipe.transactional:
             own = Explanation("", "", "", "", client=client.key)
+            indirect = intermediate_topics(evidence, client.pipe)
             for cause in _causes(evidence, client, client.pipe, own, harms):
-                yield from for_rules(cause, *_RULES)
+                yield from for_rules(_at_any_time_later(cause) if indirect else cause, *_RULES)
+
+
+def _at_any_time_later(cause: Explanation) -> Explanation:
+    """Return what a cause explains of a service with intermediate topics.
+
+    The findings of such a service begin when the input was sent.
+    """
+    over_us = cause.until_us if cause.sent_by_us is None else cause.sent_by_us
+    anywhere = replace(cause, topic=None, partition=None, from_offset=None, output=None)
+    return replace(anywhere, until_us=over_us, sent_by_us=None, throughout=False)
+
+
+def intermediate_topics(evidence: Evidence, pipe: Pipe) -> frozenset[str]:
+    """Return the topics of a service's group through which the service passes records to itself.
+
+    These are topics that the plan does not declare, like the repartition topics of Kafka Streams.
+    """
+    declared = {topic["name"] for topic in evidence.timeline["topics"]}
+    return frozenset(
+        topic
+        for line in evidence.events
+        if line["event"] == "group_changed" and line.get("group") == pipe.group
+        for topic, _, _ in line.get("owners") or ()
+        if topic not in declared
+    )
 
 
 def _causes(
     evidence: Evidence, client: Client, pipe: Pipe, own: Explanation, harms: list[Harm]
 ) -> Iterator[Explanation]:
-    moves = list(owner_changes(evidence, pipe))
+    for topic in sorted(intermediate_topics(evidence, pipe)):
+        for since_us, at_us in sorted({change[:2] for change in owner_changes(evidence, pipe, topic)}):
+            cause = f"the change of owners of {topic} at {at_us / 1e6:.1f} s"
+            yield replace(own, cause=cause, evidence=_POLLS, from_us=since_us, until_us=at_us)
+    moves = list(owner_changes(evidence, pipe, pipe.reads))
     for since_us, at_us, partition, committed in moves:
         cause = f"the change of owner of {pipe.reads}/{partition}"
         moved = replace(own, cause=cause, evidence=_POLLS, topic=pipe.reads, partition=partition)
@@ -94,13 +127,13 @@ def _retried(cause: Explanation, start_us: int | None, end_us: int | None) -> Ex
     return replace(cause, from_us=start_us, until_us=until_us, sent_by_us=end_us, throughout=True)
 
 
-def owner_changes(evidence: Evidence, pipe: Pipe) -> Iterator[tuple[int, int, int, int]]:
+def owner_changes(evidence: Evidence, pipe: Pipe, topic: str) -> Iterator[tuple[int, int, int, int]]:
     """Yield the interval of each change of a partition's owner, the partition, and the position committed before."""
     before: Mapping[int, str] = {}
     for line in evidence.events:
         if line["event"] == "group_changed" and line.get("group") == pipe.group:
-            owners = _of_topic(line.get("owners") or (), pipe.reads)
-            committed = _of_topic(line.get("offsets") or (), pipe.reads)
+            owners = _of_topic(line.get("owners") or (), topic)
+            committed = _of_topic(line.get("offsets") or (), topic)
             for partition in sorted(before.keys() | owners.keys()):
                 if before.get(partition) != owners.get(partition) and before:
                     yield int(line["since_us"]), int(line["t_us"]), partition, int(committed.get(partition, 0))

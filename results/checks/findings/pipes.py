@@ -13,7 +13,8 @@ be in the order of those inputs. Inputs without a key have no order that a servi
 **Offsets without output**: of a transactional service, an output that was written outside of a transaction, because its
 input's position may take effect without it. Of others, the group committed a position above an input before the input's
 first output was in the log, so that a crash in between would have lost it. Both times are those of the brokers. Inputs
-without any output are lost, and not counted here.
+without any output are lost, and not counted here. A service with intermediate topics is not judged, because it may
+commit the position of an input whose records are in such a topic.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.explanations.pipes import intermediate_topics
 from aftershock.results.checks.explanations.rewrites import CLOCKS
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
 from aftershock.results.spark.tables import Tables, beside
@@ -75,20 +77,40 @@ def pipes(
     unmarked = written.join(inputs.select(*_INPUT, F.lit(True).alias("sent")), [*_INPUT], "left")
     named = [Fact("pipe_unmarked", SIDE, client, 1, F.col("sent").isNull())]
     found = explode_facts(judged, facts).unionByName(explode_facts(unmarked.withColumn("record", no_record()), named))
-    tables = [_repeated(inputs, written), _order(inputs, written), _offsets(read, dims, judged)]
+    tables = [_repeated(inputs, written, dims), _order(inputs, written, dims), _offsets(read, dims, judged)]
     if fates is not None:
         tables.append(_outside(read.outputs, fates, dims))
     return reduce(DataFrame.unionByName, tables, found)
 
 
-def _repeated(inputs: DataFrame, written: DataFrame) -> DataFrame:
+def _is_indirect(dims: Dims) -> Column:
+    """Return whether a row's client is a service with intermediate topics."""
+    indirect = [
+        f"{run} {client.key}"
+        for run, evidence in enumerate(dims.evidences)
+        for client in evidence.clients
+        if client.pipe and intermediate_topics(evidence, client.pipe)
+    ]
+    return F.concat_ws(" ", "run", "client").isin(indirect)
+
+
+def _since(before_us: Column, dims: Dims) -> Column:
+    """Return the time from which a cause of a further output counts, which was written after one at ``before_us``.
+
+    A service with intermediate topics may have repeated the input there before it wrote any output.
+    """
+    return F.when(_is_indirect(dims), F.col("intended_us")).otherwise(before_us)
+
+
+def _repeated(inputs: DataFrame, written: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings about outputs beyond the number that the plan allows, each with the output before it."""
     in_turn = Window.partitionBy(*_INPUT).orderBy("written_us", "output", "output_offset")
     copies = written.where("known").select(*_INPUT, "output", "written_us", F.col("offset").alias("output_offset"))
     ranked = copies.withColumns({"turn": F.row_number().over(in_turn), "before_us": F.lag("written_us").over(in_turn)})
     again = inputs.join(ranked.where("turn > 1"), [*_INPUT]).where("turn > outputs_max * copies")
     place = {name: name for name in _SPOT}
-    at = place_of(**place, from_us="before_us", sent_us="before_us", until_us="written_us", output="output")
+    from_us = _since(F.col("before_us"), dims)
+    at = place_of(**place, from_us=from_us, sent_us="before_us", until_us="written_us", output="output")
     copy = Fact("pipe_duplicate", SIDE, F.col("client"), None, 1, at)
     return explode_facts(again.withColumn("record", record()), [copy])
 
@@ -143,9 +165,9 @@ def _inputs(read: Tables, dims: Dims, of_pipes: DataFrame) -> DataFrame:
     )
 
 
-def _order(inputs: DataFrame, written: DataFrame) -> DataFrame:
+def _order(inputs: DataFrame, written: DataFrame, dims: Dims) -> DataFrame:
     by_output = Window.partitionBy(*_INPUT, "output").orderBy("output_offset")
-    keyed = inputs.where("key_hash is not null").select(*_INPUT, *_SPOT, "key_hash")
+    keyed = inputs.where("key_hash is not null").select(*_INPUT, *_SPOT, "key_hash", "intended_us")
     copies = written.where("known").select(*_INPUT, "output", "written_us", F.col("offset").alias("output_offset"))
     firsts = copies.withColumn("turn", F.row_number().over(by_output)).where("turn = 1").join(keyed, [*_INPUT])
     lane = Window.partitionBy("run", "client", "output", "topic", "partition", "key_hash").orderBy("output_offset")
@@ -154,7 +176,8 @@ def _order(inputs: DataFrame, written: DataFrame) -> DataFrame:
     late = F.coalesce(F.col("highest")["offset"] > F.col("offset"), F.lit(False))
     place = {name: name for name in _SPOT}
     before_us = F.col("highest")["written_us"]
-    at = place_of(**place, from_us=before_us, sent_us=before_us, until_us="written_us", output="output")
+    from_us = _since(before_us, dims)
+    at = place_of(**place, from_us=from_us, sent_us=before_us, until_us="written_us", output="output")
     return explode_facts(ahead, [Fact("pipe_order", SIDE, F.col("client"), 1, late, at)])
 
 
@@ -169,7 +192,7 @@ def _offsets(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
         if any((line.get("undo") or {}).get("verb") == CLOCKS for line in evidence.journal)
     }
     judged_groups = dims.pipes.where("group <> '' and outputs_min > 0 and not transactional")
-    groups = judged_groups.where(~F.col("run").isin(skewed))
+    groups = judged_groups.where(~F.col("run").isin(skewed) & ~_is_indirect(dims))
     own = groups.select("run", "client", "group", F.col("reads").alias("topic"))
     partition = ("run", "client", "topic", "partition")
     commits = (

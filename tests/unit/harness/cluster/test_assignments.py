@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,12 @@ from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.cluster.assignments import RunContext, all_worker_names, assignments, java_command, label_worker
 from aftershock.harness.cluster.images import build
 from aftershock.workloads.load.assignment import (
+    CONTAINER_ID,
     AssignedTopic,
     Assignment,
     CommitAssignment,
     ConsumeAssignment,
+    PipeAssignment,
     ProduceAssignment,
 )
 from aftershock.workloads.load.logread import Topic
@@ -54,7 +57,7 @@ class Doorways:
         return f"door-{rack}"
 
 
-def told(plan: str = PLAN) -> dict[str, Assignment]:
+def told(plan: str = PLAN, **context: Any) -> dict[str, Assignment]:
     checked = load_plan(plan)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     around = RunContext(
@@ -66,6 +69,7 @@ def told(plan: str = PLAN) -> dict[str, Assignment]:
         {1: "a"},
         BEGIN,
         ("image", "client"),
+        **context,
     )
     all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
     return {each.worker: each for each in all_told}
@@ -183,6 +187,31 @@ def test_an_image_is_named_for_the_kafka_image_it_is_made_from() -> None:
     assert ours.startswith("aftershock/java-client:4.3.1-")
     assert official != ours
     assert older.startswith("aftershock/java-client:4.1.2-")
+
+
+SERVICE = """
+name: service
+topics: [{name: orders, partitions: 3, replication: 3}, {name: returns, partitions: 2, replication: 3}]
+workloads:
+  - name: own
+    produce: {topic: orders, rate: 10/s}
+    pipe: {from: orders, to: returns, group: g}
+    arms: {app: {client: service, image: aftershock/streams, command: [run], env: {TO: "{to}"}, file: "a={from}"}}
+"""
+
+
+def test_a_service_in_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker starts the image that the plan's name stands for, and tells the id of the container, for its end."""
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/docker")
+    service = told(SERVICE, labels={"aftershock.run": "r"}, images={"aftershock/streams": "built:1"})["own-app-pipe"]
+    assert isinstance(service, PipeAssignment)
+    assert service.in_container
+    words = service.command
+    assert ("docker", "run", "--rm", "--network", "host") == words[:5]
+    assert CONTAINER_ID == words[words.index("--cidfile") + 1]
+    assert {"aftershock.run=r", "aftershock.worker=own-app-pipe", "TO={to}"} <= {*words}
+    assert "type=bind,source={file},target={file},readonly" == words[words.index("--mount") + 1]
+    assert ("built:1", "run") == words[-2:]
 
 
 def test_the_command_carries_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,19 @@ def test_java_clients_have_share_consumers(built: list[str], version: str, clien
     assert [client, client] == built
 
 
+@pytest.mark.usefixtures("built")
+def test_shipped_services_are_built() -> None:
+    """Their names in a plan have no version; other images are the user's, also with our name in front."""
+    client = FakeClient("acme/billing:1.4", registry=APIError("no registry"))
+    names = [f"aftershock/{service}" for service in build.SERVICES]
+    images = [engine.service_image(client, name, print).name for name in names]
+    assert [f"{name}:4.3.1" for name in names] == [image.rpartition("-")[0] for image in images]
+    assert {*images} <= {image.name for image in engine.images_here(client)}
+    assert "acme/billing:1.4" == engine.service_image(client, "acme/billing:1.4", print).name
+    with pytest.raises(ImageError, match="docker pull aftershock/kafka"):
+        engine.service_image(client, "aftershock/kafka", print)
+
+
 def test_an_image_of_the_user_is_never_pulled() -> None:
     """The image may be a stranger's: what is not on the engine is an error that says how to get it."""
     client = FakeClient("ours/kafka:1")

@@ -4,12 +4,14 @@ import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aftershock.errors import AftershockError, PlanError
+from aftershock.errors import AftershockError, ImageError, PlanError
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import AttachmentDescriptor, Broker, ClusterDescription
 from aftershock.harness.run import job
 from aftershock.harness.run.job import Job, Permissions, normalise, prepare, read_project_file
@@ -239,3 +241,32 @@ workloads: [{name: orders, produce: {topic: orders, rate: 10/s}}]
     with pytest.raises(PlanError, match=says):
         prepare(text, (), 1, print)
     assert "theirs/kafka:1" == prepare(text, (), 1, print, allow_exec=True).spec.image
+
+
+def test_an_image_of_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the position of the first missing image; an image of several arms is looked up once."""
+    text = """name: service
+topics: [{name: orders, partitions: 3, replication: 1}, {name: billed, partitions: 3, replication: 1}]
+workloads:
+  - name: billing
+    produce: {topic: orders, rate: 10/s}
+    pipe: {from: orders, to: billed, group: biller}
+    arms:
+      one: {client: service, image: 'acme/billing:1'}
+      two: {client: service, image: 'acme/billing:1'}
+      new: {client: service, image: 'acme/billing:2'}
+"""
+    asked: list[str] = []
+
+    def service_image(_client: None, name: str, _log: Any) -> engine.Image:
+        asked.append(name)
+        if len(asked) > 1:
+            raise ImageError(f"the image {name} is not on the Docker engine")
+        return engine.Image(name, "sha256:id", "here")
+
+    monkeypatch.setattr(engine, "connect", lambda: None)
+    monkeypatch.setattr(engine, "service_image", service_image)
+    prepared = prepare(text, (), 1, print, allow_exec=True)
+    with pytest.raises(ImageError, match=r"plan\.yaml:10:37: the image acme/billing:2 is not on the Docker engine"):
+        prepared.service_images(print)
+    assert ["acme/billing:1", "acme/billing:2"] == asked

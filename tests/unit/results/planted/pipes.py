@@ -183,6 +183,57 @@ def pipe_redelivered_elsewhere(run: Run) -> None:
     _write_again(run, _input(run, 4, MOVE_US - S // 10), MOVE_US + S)
 
 
+AGAIN = "word-count-words-repartition"
+
+
+def _passes_through(run: Run) -> None:
+    """Give the service an intermediate topic, whose partition 1 moves with partition 2 of the inputs."""
+    for line in run.documents["events"]:
+        if line["event"] == "group_changed":
+            moved = any(number == 2 and member == "two" for _, number, member in line["owners"])
+            line["owners"] += [[AGAIN, 0, "one"], [AGAIN, 1, "two" if moved else "one"]]
+
+
+@defect(
+    "outputs written again after a move of an intermediate topic, of an input that was committed before: no alarm",
+    says="change of owners of word-count-words-repartition at 40.0 s",
+    base=pipe_run,
+)
+def pipe_redelivered_in_between(run: Run) -> None:
+    _passes_through(run)
+    _write_again(run, _input(run, 2, CALM_US), MOVE_US + S)
+    _write_again(run, _input(run, 2, CALM_US), MOVE_US + 2 * S)
+
+
+@defect(
+    "an input that was sent after an intermediate topic had moved, and whose output was written twice",
+    fails=("integrity/pipe_duplicate",),
+    base=pipe_run,
+)
+def pipe_duplicate_after_in_between(run: Run) -> None:
+    _passes_through(run)
+    _write_again(run, _input(run, 2, MOVE_US + 2 * S), MOVE_US + 3 * S)
+
+
+@defect(
+    "an output written twice long before an intermediate topic moved",
+    fails=("integrity/pipe_duplicate",),
+    base=pipe_run,
+)
+def pipe_duplicate_before_in_between(run: Run) -> None:
+    _passes_through(run)
+    _write_again(run, _input(run, 2, CALM_US), CALM_US + S)
+
+
+@defect(
+    "a commit of a service with an intermediate topic, before its outputs: no alarm, as what it read is in that topic",
+    base=pipe_run,
+)
+def pipe_commits_in_between(run: Run) -> None:
+    _passes_through(run)
+    pipe_commits_first(run)
+
+
 @defect(
     "an output written twice while the leader of its partition changed: no alarm, as a retry may have written it",
     says="change of leader of billed/4",
