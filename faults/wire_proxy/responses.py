@@ -89,7 +89,8 @@ def _with_features(response: Any, caps: Mapping[str, int]) -> Any:
     """Lower the finalized levels of features in an ApiVersions response, as after a downgrade (KIP-584).
 
     A level of 0 means that the feature is not finalized. The features get the next epoch, because clients ignore
-    features of an epoch that they know (``ApiVersions.update`` of Kafka's client).
+    features of an epoch that they know (``ApiVersions.update`` of Kafka's client). A broker's own epoch is the offset
+    of its metadata, which is higher soon: after the heal, clients see the true level.
     """
     lowered = []
     for feature in getattr(response, "finalized_features", ()):

@@ -162,7 +162,7 @@ def _transactions(evidence: Evidence, facts: Facts, fault: str, targets: Mapping
     counts = {"transactions": 0, "outputs of transactional services": 0}
     for client in evidence.clients:
         for side, metric, unit in (
-            ("produce", "transaction.latency", "transactions"),
+            ("produce", "produce.transaction", "transactions"),
             ("pipe", "pipe.latency", "outputs of transactional services"),
         ):
             load = loads[client.workload].get(side) or {}

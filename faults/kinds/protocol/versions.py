@@ -5,9 +5,7 @@ of the affected clients. Brokers don't offer an API whose lowest version is abov
 
 Brokers go by the version of each request, and Kafka's own clients decide by the finalized feature
 ``transaction.version`` whether they use version 2 of the transactions (KIP-890). A cap of one of the APIs alone would
-mix the two versions, as no client does; ``transaction_version`` caps all that belongs to version 2. A client that has
-seen the lowered feature keeps it after the heal, because it ignores features of an epoch that is not later
-(``ApiVersions.update``).
+mix the two versions, as no client does; ``transaction_version`` caps all that belongs to version 2.
 """
 
 from collections.abc import Iterator
@@ -47,10 +45,7 @@ class CapVersions(TamperFault):
     unavailable = "unknown"  # which versions a client needs is its own affair
     closes_connections = True
     proof = "A probe is offered no API version and feature above the caps. The wire proxy counts altered responses."
-    remedy = (
-        "The rule is removed and connections are closed. A probe is offered all API versions. A transactional producer "
-        "that has seen a lowered feature keeps version 1."
-    )
+    remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
     drawn = ("{versions: {Produce: 9}}", "{versions: {Fetch: 12}}")
     kind: Literal["cap_versions"] = "cap_versions"

@@ -148,7 +148,16 @@ async def test_a_metadata_log_that_is_not_understood_is_left_out(
         ({"consume": None}, ["orders"]),
         ({"consume": {"group": None}, "arms": {"a": {}}}, ["orders"]),
         ({"consume": {"group": "g"}, "arms": {"a": {}}}, ["orders", "__consumer_offsets", "__share_group_state"]),
-        ({"consume": None, "commit": {"groups": 4}}, ["orders", "__consumer_offsets", "__share_group_state"]),
+        (
+            {"consume": None, "commit": {"groups": 4}, "arms": {"a": {"settings": {}}}},
+            ["orders", "__consumer_offsets", "__share_group_state"],
+        ),
+        (
+            {"consume": None, "commit": {"groups": 4}, "arms": {"a": {"settings": {"transactional": True}}}},
+            ["orders", "__consumer_offsets", "__share_group_state", "__transaction_state"],
+        ),
+        ({"consume": None, "produce": {"transaction": {"records": 9}}}, ["orders", "__transaction_state"]),
+        ({"consume": None, "pipe": {"transactional": True}}, ["orders", "__transaction_state"]),
     ],
 )
 def test_the_topics_of_coordinators_are_recorded_if_groups_matter(

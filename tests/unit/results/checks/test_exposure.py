@@ -15,6 +15,8 @@ from aftershock.results.model.facts import Distribution, Facts
 from aftershock.tests.unit.results.checks.obligations.plays import Play
 
 STEP: dict[str, Any] = {"id": "moved", "kind": "move_transaction_coordinator", "met_by": "topics", "severs": False}
+METRICS = {"transaction": "produce.transaction", "produce": "produce.latency", "pipe": "pipe.latency"}
+"""Names of the distributions in the facts, as measured by Spark."""
 PRODUCER, MEMBER = "w-base-produce", "w-base-pipe"
 
 
@@ -22,7 +24,7 @@ def judged(evidence: Evidence, partition: int, **counts: int) -> Check:
     roles = {"transactional_id": PRODUCER, "partition": partition, "from": 2}
     targets = {"brokers": [], "links": [], "topics": [TRANSACTIONS_TOPIC], "clients": [], "roles": roles}
     evidence = replace(evidence, journal=({"fault": "moved", "state": "injected", "targets": targets, "t_us": 1},))
-    known = {(f"{name}.latency", "w/base", "fault/moved"): Distribution(n=n) for name, n in counts.items()}
+    known = {(METRICS[name], "w/base", "fault/moved"): Distribution(n=n) for name, n in counts.items()}
     return exposure(evidence, Facts(distributions=known), STEP)
 
 
