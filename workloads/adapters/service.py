@@ -30,7 +30,7 @@ from aftershock.workloads.adapters import tether
 from aftershock.workloads.load.assignment import Order, PipeAssignment
 from aftershock.workloads.load.events import Clock, Events, Tally
 from aftershock.workloads.load.fleet import read_down_marker, write_life
-from aftershock.workloads.load.process import descendants
+from aftershock.workloads.load.process import CONTAINER_FILE, descendants, remove_container
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
 from aftershock.workloads.load.spool import write_assignment
 
@@ -46,7 +46,6 @@ _READY_STEP_S = 0.1
 _LIVES_US = 500_000
 """Time that a service must live to be ready, so that a command that is not there is told as such."""
 _HTTP_TIMEOUT_S = 1.0
-_REMOVAL_S = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
 _ORPHANS_MAX = 10_000
 """Limit for a service that forks faster than its processes are killed."""
@@ -78,7 +77,7 @@ class ServicePipe:
             return _WORD.sub(lambda match: words[match[1]], text)
 
         self._command = [filled(word) for word in assignment.command]
-        self._container = folder / "container" if assignment.container else None
+        self._container = folder / CONTAINER_FILE if assignment.container else None
         if self._container:  # `docker run` writes the container's id there
             self._command[2:2] = ["--cidfile", str(self._container)]
         self._env = os.environ | {name: filled(value) for name, value in assignment.env.items()}
@@ -244,11 +243,6 @@ class ServicePipe:
                 for pid in orphans:
                     with suppress(ChildProcessError):  # a child of another one, which becomes ours
                         os.waitpid(pid, 0)
-        if self._container and self._container.exists():
-            # it outlives a `docker run` that was killed
-            remove = ["docker", "rm", "--force", self._container.read_text()]
-            with suppress(subprocess.TimeoutExpired):
-                subprocess.run(
-                    remove, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_REMOVAL_S
-                )
+        if self._container:
+            remove_container(self._container)
         return left
