@@ -163,7 +163,6 @@ def _pipes(
         connection = _connection({"topic": pipe["from"]}, "pipe", worker, pipe["rack"], plain, cluster, context)
         command = _service_command(common, worker, context)
         own = {"command": command, "number": place + 1, "reserve": place >= pipe["members"]}
-        own["container"] = "image" in common
         yield PipeAssignment.model_validate({**connection, **service, **own})
     reader = {**plain, "client": "reference", "settings": {}}
     name = outputs_reader(workload, arm)

@@ -1,7 +1,6 @@
 """What ``plan check`` adds to the check of a plan: a line about its length, load and faults, and what this host lacks.
 
-Nothing is started and nothing is connected to, so an image that a plan names is looked up only at the start of a run
-(``require_images``).
+Nothing is started and nothing is connected to, so an image that a plan names is not looked up.
 """
 
 import os
@@ -10,14 +9,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from aftershock.errors import PlanError
 from aftershock.faults.plan.check import CheckedPlan
 from aftershock.faults.sections.document import Problem, format_problems
 from aftershock.faults.sections.units import format_length
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Step, Timeline
-from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.images.build import has_image
 from aftershock.harness.run.estimate import USUAL_RATE, estimate, loads, rate_problems, read_limits
 from aftershock.harness.run.required_progress import share_warnings
 from aftershock.harness.run.runs import size
@@ -73,28 +69,6 @@ def missing_programs(checked: CheckedPlan) -> Iterator[Problem]:
                 if script and not Path(script).is_file():
                     sentence = f"the script `{script}` of the arm `{name}` is not there, seen from {Path.cwd()}"
                     yield Problem(loc, f"{sentence}: correct the path, or start the run in its folder")
-
-
-def require_images(checked: CheckedPlan) -> None:
-    """Raise PlanError if the image of a service is not on this host; nothing pulls it."""
-    images = [
-        (("workloads", index, "arms", name, "image"), name, arm.image)
-        for index, workload in enumerate(checked.plan.workloads)
-        for name, arm in workload.arms.items()
-        if arm.image
-    ]
-    client = engine.connect() if images else None
-    problems = [
-        Problem(
-            loc,
-            f"the image {image} of the arm `{name}` is not on this host, and images of services are not pulled: run "
-            f"`docker pull {image}`, or build it",
-        )
-        for loc, name, image in images
-        if client and not has_image(client, image)
-    ]
-    if problems:
-        raise PlanError(format_problems(problems, checked.source_map))
 
 
 def _rates(checked: CheckedPlan, timeline: Timeline) -> Iterator[Problem]:

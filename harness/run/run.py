@@ -24,7 +24,6 @@ from aftershock.harness.lifecycle import watchdog
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
 from aftershock.harness.lifecycle.launch import images_for, launch, provenance
 from aftershock.harness.lifecycle.pool import Pool
-from aftershock.harness.run.checkup import require_images
 from aftershock.harness.run.drive import drive_on, record_outcome
 from aftershock.harness.run.estimate import read_limits
 from aftershock.harness.run.job import Job
@@ -63,7 +62,6 @@ def perform(
     log = progress.log
     attach = None if keep or job.kafka else job.attach
     limits = read_limits()
-    require_images(job.checked)
     if attach:
         sweep(None, log)
         preflight(job.timeline, out, None, limits, log)
@@ -166,7 +164,6 @@ def drive_leased(
     the leases. Raises the errors of `perform`.
     """
     progress, client = Progress(console), engine.connect()
-    require_images(job.checked)
     if not (suite.folder / "pool").exists():
         sweep(client, progress.log)
     preflight(job.timeline, suite.folder, engine.volumes_folder(client), read_limits(), progress.log)

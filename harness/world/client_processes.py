@@ -393,8 +393,7 @@ class ClientProcesses:
 
     def _containers(self, worker: str) -> list[Container]:
         assignment = self._assignment(worker)
-        of_service = isinstance(assignment, PipeAssignment) and assignment.container
-        if assignment is not None and assignment.client != "java" and not of_service:
+        if assignment is not None and assignment.client != "java":
             return []
         filters = {"label": [f"{RUN}={self._run_id}", f"{WORKER}={worker}"]}
         containers: list[Container] = self._engine.containers.list(filters=filters, ignore_removed=True)
@@ -422,7 +421,7 @@ def _engine_call(call: Callable[[], object]) -> None:
         call()
     except APIError as error:
         raise FaultError(
-            f"Docker could not kill, pause or resume the container of a client: {error.explanation or error}"
+            f"Docker could not kill, pause or resume the container of a Java client: {error.explanation or error}"
         ) from error
 
 

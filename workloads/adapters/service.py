@@ -30,7 +30,7 @@ from aftershock.workloads.adapters import tether
 from aftershock.workloads.load.assignment import Order, PipeAssignment
 from aftershock.workloads.load.events import Clock, Events, Tally
 from aftershock.workloads.load.fleet import read_down_marker, write_life
-from aftershock.workloads.load.process import CONTAINER_FILE, descendants, remove_container
+from aftershock.workloads.load.process import descendants
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
 from aftershock.workloads.load.spool import write_assignment
 
@@ -77,9 +77,6 @@ class ServicePipe:
             return _WORD.sub(lambda match: words[match[1]], text)
 
         self._command = [filled(word) for word in assignment.command]
-        self._container = folder / CONTAINER_FILE if assignment.container else None
-        if self._container:  # `docker run` writes the container's id there
-            self._command[2:2] = ["--cidfile", str(self._container)]
         self._env = os.environ | {name: filled(value) for name, value in assignment.env.items()}
         if assignment.file is not None:
             Path(words["file"]).write_text(filled(assignment.file), encoding="utf-8")
@@ -114,8 +111,6 @@ class ServicePipe:
     def _start(self) -> None:
         self._last_lines: deque[bytes] = deque(maxlen=_LAST_LINES)
         self._said_ready = Event()
-        if self._container:
-            self._container.unlink(missing_ok=True)
         command = [sys.executable, "-I", "-S", str(Path(tether.__file__)), str(os.getpid()), *self._command]
         process = self._process = subprocess.Popen(
             command,
@@ -243,6 +238,4 @@ class ServicePipe:
                 for pid in orphans:
                     with suppress(ChildProcessError):  # a child of another one, which becomes ours
                         os.waitpid(pid, 0)
-        if self._container:
-            remove_container(self._container)
         return left

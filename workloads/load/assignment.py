@@ -254,10 +254,10 @@ class Readiness(_Message):
 class PipeAssignment(_Assignment):
     """Assignment of one process of a service, which reads ``topic`` and writes the topic ``to``.
 
-    ``command`` is the whole command line, with ``docker run`` for a service in a ``container``. The words
-    ``{bootstrap}``, ``{from}``, ``{to}``, ``{group}``, ``{member}`` and ``{file}`` in ``command`` and ``env`` and the
-    text of ``file`` are replaced. A process that ends by itself is started again after ``restart_ms``. One in
-    ``reserve`` starts only when a fault lets it join.
+    ``command`` is the whole command line, with ``docker run`` for a service in a container. The words ``{bootstrap}``,
+    ``{from}``, ``{to}``, ``{group}``, ``{member}`` and ``{file}`` in ``command`` and ``env`` and the text of ``file``
+    are replaced. A process that ends by itself is started again after ``restart_ms``. One in ``reserve`` starts only
+    when a fault lets it join.
     """
 
     op: Literal["pipe"] = "pipe"
@@ -265,7 +265,6 @@ class PipeAssignment(_Assignment):
     group: str | None = None
     members: int = Field(default=1, ge=1)
     reserve: bool = False
-    container: bool = False
     env: dict[str, str] = Field(default_factory=dict)
     file: str | None = None
     ready: Readiness = Readiness()

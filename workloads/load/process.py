@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, Order, PipeAssignment, Quit
+from aftershock.workloads.load.assignment import Assignment, Order, Quit
 from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
@@ -65,18 +64,6 @@ def descendants(ancestor: int) -> list[int]:
         found += own
         unread += own
     return found
-
-
-CONTAINER_FILE = "container"
-"""File in a worker's folder to which `docker run` writes the id of a service's container (``--cidfile``)."""
-_REMOVAL_S = 10.0
-
-
-def remove_container(file: Path) -> None:
-    """Remove the container of a service, which outlives a `docker run` that was killed; no error if it is gone."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        command = ["docker", "rm", "--force", file.read_text()]
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_REMOVAL_S)
 
 
 class WorkerProcess:
@@ -134,8 +121,6 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await self._process.wait()
-        if isinstance(self.assignment, PipeAssignment) and self.assignment.container:
-            await asyncio.to_thread(remove_container, self.assignment.spool / self.assignment.worker / CONTAINER_FILE)
         if self._listener:
             await self._listener
 

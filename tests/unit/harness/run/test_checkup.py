@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.harness.run import checkup, estimate
 from aftershock.harness.run.checkup import machine_warnings, summary
@@ -92,31 +91,3 @@ def test_more_than_the_disk_has(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 10**6})
     monkeypatch.setattr(checkup.shutil, "disk_usage", lambda _: usage)
     assert any("and 1.0 MB are free here" in warning for warning in machine_warnings(load_plan(PLAN)))
-
-
-SERVICE = PLAN.replace("topics: [", "topics: [{name: billed, partitions: 6, replication: 3}, ").replace(
-    "    arms: {one: {}, two: {}}\n",
-    '    pipe: {from: orders, to: billed}\n    arms: {ours: {client: service, image: "acme/billing:1.4"}}\n',
-)
-
-
-@pytest.mark.parametrize("present", [True, False])
-def test_an_image_that_is_not_there(monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
-    """A run ends before anything starts; without images of services no engine is asked."""
-    asked: list[str] = []
-
-    def has_image(_client: object, name: str) -> bool:
-        asked.append(name)
-        return present
-
-    monkeypatch.setattr(checkup.engine, "connect", object)
-    monkeypatch.setattr(checkup, "has_image", has_image)
-    checkup.require_images(load_plan(PLAN))
-    assert [] == asked
-    if present:
-        checkup.require_images(load_plan(SERVICE))
-    else:
-        said = r"plan.yaml:7:\d+: the image acme/billing:1.4 of the arm `ours` is not on this host, .*docker pull acme"
-        with pytest.raises(PlanError, match=said):
-            checkup.require_images(load_plan(SERVICE))
-    assert ["acme/billing:1.4"] == asked

@@ -190,20 +190,3 @@ def test_secrets_are_in_no_line(start: Start, tmp_path: Path, capfd: Any) -> Non
     service.prepare()
     step_until(service, lambda: bool(events(tmp_path, "service_exited")))
     assert "hunter22" not in capfd.readouterr().err + (tmp_path / "events.jsonl").read_text()
-
-
-def test_a_container_is_removed_with_its_service(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`docker run` writes down the container's id, and the container outlives it when it is killed."""
-    docker = tmp_path / "docker"
-    docker.write_text(
-        f"""#!/bin/sh
-if [ "$1" = run ]; then [ "$2" = --cidfile ] && printf abc > "$3"; exec sleep 600; fi
-echo "$@" >> {tmp_path / "asked"}
-"""
-    )
-    docker.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    service = start("", command=("docker", "run", "--rm", "billing:1"), container=True)
-    service.prepare()
-    service.close()
-    assert "rm --force abc\n" == (tmp_path / "asked").read_text()
