@@ -18,6 +18,12 @@ def consumer_names(workload: str, arm: str, consume: Mapping[str, Any]) -> tuple
     return worker_names(workload, arm, "consume", consume.get("members", 1) + reserve.get(arm, 0))
 
 
+def pipe_names(workload: str, arm: str, pipe: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a service's processes, those in reserve last; ``pipe`` is the timeline's section."""
+    reserve = pipe.get("reserve") or {}
+    return worker_names(workload, arm, "pipe", pipe["members"] + reserve.get(arm, 0))
+
+
 def outputs_reader(workload: str, arm: str) -> str:
     """Return the name of the harness's reader of the outputs of an arm's pipe."""
     return f"{workload}-{arm}-outputs"

@@ -38,6 +38,7 @@ from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.phases import RUN
+from aftershock.results.evidence.services import notes_on_services
 from aftershock.results.evidence.stored import AUTHORS_VERDICT, analysis_document
 from aftershock.results.measure.layers import write_gold, write_silver
 from aftershock.results.measure.measure import measure
@@ -291,9 +292,8 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     absent = unplanned_absences(evidence)
     checks = tuple(_with_absences(check, absent, evidence) for check in checks)
     names = (str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms))
-    return Verdict(
-        *names, checks, evidence.altered, answers=answers(evidence, facts, integrity), unplanned=tuple(map(str, absent))
-    )
+    unplanned = (*map(str, absent), *notes_on_services(evidence))
+    return Verdict(*names, checks, evidence.altered, answers=answers(evidence, facts, integrity), unplanned=unplanned)
 
 
 def _with_absences(check: Check, absences: Sequence[Absence], evidence: Evidence) -> Check:

@@ -172,7 +172,10 @@ def _silent_topics(draft: Draft) -> Iterator[Problem]:
 
 
 def _unread_aborts(draft: Draft) -> Iterator[Problem]:
-    """Yield a warning for transactions that are aborted although no consumer with read_committed reads their topic."""
+    """Yield a warning for transactions that are aborted although no consumer with read_committed reads their topic.
+
+    A service that promises exactly once is such a consumer.
+    """
     if draft.unreadable_workloads or draft.attach is not None:
         return
     declared = [topic.name for topic in draft.topics.values()]
@@ -180,6 +183,7 @@ def _unread_aborts(draft: Draft) -> Iterator[Problem]:
     read = {
         name for consume in consumes if consume.isolation == "read_committed" for name in consume.topic_names(declared)
     }
+    read |= {load.pipe.from_ for load in draft.workloads.values() if load.pipe and load.pipe.transactional}
     for index, workload in draft.workloads.items():
         produce = workload.produce
         if produce and produce.transaction and produce.transaction.abort and read.isdisjoint(produce.topic_names(())):

@@ -264,13 +264,14 @@ class OpenTransaction:
 class GroupMember:
     """Member of a consumer group as the group's coordinator describes it; ``client`` is the member's ``client.id``.
 
-    ``epoch`` is the member epoch (KIP-848), None in a classic group.
+    ``epoch`` is the member epoch (KIP-848), None in a classic group, ``instance`` the id of a static member (KIP-345).
     """
 
     client: str
     id: str
     epoch: int | None
     partitions: frozenset[TopicPartition]
+    instance: str | None = None
 
 
 @dataclass(frozen=True)

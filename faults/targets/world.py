@@ -364,7 +364,16 @@ class ClientControl(Protocol):
         """Return a client process's last status report, read from shared memory; None before the first report."""
 
     async def in_group(self, worker: str) -> bool | None:
-        """Return True if the group coordinator counts the client as a member; None for a client without a group."""
+        """Return True if the group coordinator counts the client as a member.
+
+        None for a client without a group, and for a process of a service that can't be told from its other members.
+        """
+
+    async def member_ids(self, worker: str) -> frozenset[str] | None:
+        """Return the ids of the group's members that are this client; None as for ``in_group``."""
+
+    async def evict_client(self, worker: str) -> frozenset[str]:
+        """Remove the members that are this client from their group; return their ids."""
 
     async def group_members(self, worker: str) -> Sequence[GroupMember]:
         """Return all members of the client's consumer group; empty for a client without a group."""

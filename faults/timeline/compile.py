@@ -104,13 +104,19 @@ def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
         )
 
 
-def _reserve(workload: Workload, arm: str, expansion: Expansion) -> int:
+def _reserve(workload: Workload, op: str, expansion: Expansion) -> dict[str, int]:
+    """Return the number of members in reserve of each arm that has any."""
+    counts = {arm: _reserve_of(workload, arm, op, expansion) for arm in workload.arms}
+    return {arm: count for arm, count in counts.items() if count}
+
+
+def _reserve_of(workload: Workload, arm: str, op: str, expansion: Expansion) -> int:
     """Return how many further members faults of the kind ``join`` need; those that leave again can join again."""
     again: dict[str, int] = {}
     reserve = 0
     for scheduled in expansion.schedule:
         fault = scheduled.fault
-        if isinstance(fault, Join) and fault.selector.matches(workload.name, arm, "consume"):
+        if isinstance(fault, Join) and fault.selector.matches(workload.name, arm, op):
             reserve += fault.members if fault.for_ is None else 0
             again |= {scheduled.entry: fault.members} if fault.for_ is not None else {}
     return reserve + sum(again.values())
@@ -196,7 +202,7 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
             "commit": every and {"every_ms": every.every_ms, "every_records": every.every_records},
             "processing_ms": consume.processing,
             "isolation": consume.isolation,
-            "reserve": {arm: count for arm in workload.arms if (count := _reserve(workload, arm, expansion))},
+            "reserve": _reserve(workload, "consume", expansion),
         }
         sections["consume"] |= {key: value for key, value in grouping.items() if value}
     if commit:
@@ -212,6 +218,8 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
         }
     if workload.pipe:
         sections["pipe"] = _pipe(workload, workload.pipe, first_rack)
+        if reserve := _reserve(workload, "pipe", expansion):
+            sections["pipe"]["reserve"] = reserve
     sections["arms"] = {}
     for name, arm in workload.arms.items():
         data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}

@@ -22,7 +22,7 @@ from aftershock.errors import EngineError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.safety.ownership import SERVICE, WORKER
-from aftershock.names import consumer_names, outputs_reader, topic_names, worker_names
+from aftershock.names import consumer_names, outputs_reader, pipe_names, topic_names, worker_names
 from aftershock.workloads.load.assignment import (
     CONTAINER_ID,
     Assignment,
@@ -154,19 +154,20 @@ def _pipes(
     """
     workload, arm = common["workload"], common["arm"]
     plain = {key: value for key, value in common.items() if key not in _OF_SERVICES}
-    workers, to, group = worker_names(workload, arm, "pipe", pipe["members"]), pipe["to"][arm], pipe["groups"].get(arm)
+    workers, to, group = pipe_names(workload, arm, pipe), pipe["to"][arm], pipe["groups"].get(arm)
     service = {key: common[key] for key in ("env", "file", "ready") if key in common}
     service |= {"members": len(workers), "to": to, "group": group, "restart_ms": pipe["restart_ms"]}
     if common["client"] == "confluent":
-        own = {"bootstrap", "from", "to", "group", "member"}
-        config = {word: f"{{{word}}}" for word in sorted(own)} | {"settings": common["settings"]}
+        words = ("bootstrap", "from", "group", "member", "to")
+        config = {word: f"{{{word}}}" for word in words} | {"settings": common["settings"]}
         config["transactional"] = bool(pipe.get("transactional"))
         service |= {"env": {"AFTERSHOCK_PIPE": json.dumps(config)}, "ready": {"log": "started"}}
     for place, worker in enumerate(workers):
         connection = _connection({"topic": pipe["from"]}, "pipe", worker, pipe["rack"], plain, cluster, context)
         command = service_command(common, worker, context)
-        process = {"command": command, "number": place + 1, "in_container": "image" in common}
-        yield PipeAssignment.model_validate({**connection, **service, **process})
+        own = {"command": command, "number": place + 1, "reserve": place >= pipe["members"]}
+        own["in_container"] = "image" in common
+        yield PipeAssignment.model_validate({**connection, **service, **own})
     reader = {**plain, "client": "reference", "settings": {}}
     name = outputs_reader(workload, arm)
     connection = _connection({"topic": to}, "consume", name, pipe["rack"], reader, cluster, context)
@@ -233,7 +234,7 @@ def all_worker_names(timeline: Timeline) -> Iterator[str]:
             if workload.get("commit"):
                 yield from worker_names(workload["name"], arm, "commit")
             if pipe := workload.get("pipe"):
-                yield from worker_names(workload["name"], arm, "pipe", pipe["members"])
+                yield from pipe_names(workload["name"], arm, pipe)
                 yield outputs_reader(workload["name"], arm)
 
 

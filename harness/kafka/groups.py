@@ -23,7 +23,7 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.static.primitive import i32Timedelta
 from kio.static.protocol import RequestPayload
 
-from aftershock.errors import AdminError
+from aftershock.errors import AdminError, FaultError
 from aftershock.faults.targets.values import BrokerId, GroupMember, TopicPartition
 from aftershock.harness.kafka.admin import Admin, message, per_topic, raise_for
 
@@ -59,10 +59,29 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
     return f"Kafka refused to delete the group {group}: {result.error_code.name.upper()}"
 
 
+def evict_members(admin: Admin, group: str, ids: Collection[str]) -> None:
+    """Remove members from a group by their member ids; they join again when they learn of it.
+
+    Raises FaultError if Kafka has no such request for groups of this type (share and streams groups).
+    """
+    coordinator = admin.coordinator(group)
+    kind = groups(admin, coordinator).get(group, "classic")
+    if kind not in {"classic", "consumer"}:
+        raise FaultError(f"Kafka removes no members of a {kind} group, such as {group}: use kill_client or leave")
+    remove_members(admin, coordinator, group, kind, ids=ids)
+
+
 def remove_members(
-    admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
+    admin: Admin,
+    coordinator: BrokerId,
+    group: str,
+    kind: str,
+    clients: Collection[str] | None = None,
+    ids: Collection[str] | None = None,
 ) -> None:
     """Remove the members whose ``client.id`` is in ``clients``, or all members, from a group that is no share group.
+
+    With ``ids``, only the members with these member ids.
 
     Without the removal, a killed client would stay a member until its session times out, after 45 s by default.
     """
@@ -70,6 +89,7 @@ def remove_members(
         return
     (described,) = _describe(admin, coordinator, group, kind)
     members = [member for member in described.members if clients is None or member.client_id in clients]
+    members = [member for member in members if ids is None or member.member_id in ids]
     if kind == "classic":
         identities = tuple(
             MemberIdentity(member_id=m.member_id, group_instance_id=m.group_instance_id, reason="removed by Aftershock")
@@ -106,11 +126,15 @@ def members(admin: Admin, group: str) -> tuple[GroupMember, ...]:
                 member.member_id,
                 member.member_epoch,
                 frozenset((t.topic_name, p) for t in member.assignment.topic_partitions for p in t.partitions),
+                member.instance_id,
             )
             for member in described
         )
     return tuple(
-        GroupMember(member.client_id, member.member_id, None, classic_assignment(member.member_assignment))
+        GroupMember(
+            *(member.client_id, member.member_id, None, classic_assignment(member.member_assignment)),
+            member.group_instance_id,
+        )
         for member in described
     )
 

@@ -26,7 +26,7 @@ from aftershock.harness.lifecycle.heal import defer_interrupts
 from aftershock.harness.run.job import Job
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.live_run import LiveRun, observes, race
-from aftershock.harness.run.pipes import GroupRecorder
+from aftershock.harness.run.pipes import JOIN_S, GroupRecorder, in_turn
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.recording import Sampler, keep_saving
 from aftershock.harness.safety import ownership
@@ -122,6 +122,7 @@ async def _run_load(
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(clients, home.path / "logs")
     leaders = LeaderRecorder(cluster, timeline, home, clock)
+    groups = GroupRecorder(cluster, timeline, home, clock, spool)
     if cluster.wire_proxy is not None:
         cluster.wire_proxy.observe(on=observes(timeline))
     run = LiveRun(
@@ -130,7 +131,11 @@ async def _run_load(
 
     async def load() -> None:
         async with progress.following(run.status):
-            await fleet.start(_START_DEADLINE_S + _START_DEADLINE_S_EACH * len(clients))
+            turns = in_turn(timeline)
+            limit_s = (
+                _START_DEADLINE_S + _START_DEADLINE_S_EACH * len(clients) + JOIN_S * max(map(len, turns), default=0)
+            )
+            await fleet.start(limit_s, turns, groups.joined)
             run.record_reports()
             await race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
             await race(_watch_processes(fleet, cluster), run.play(rehearse=job.rehearse))
@@ -143,7 +148,6 @@ async def _run_load(
         gc.freeze()
         gc.collect()
         with ticker:
-            groups = GroupRecorder(cluster, timeline, home, clock)
             async with Sampler(home.path / "metrics", clock, run.counters) as sampler, leaders, groups, fleet:
                 await race(keep_saving(home.path, spool, sampler, run.saved), load())
     finally:
@@ -207,7 +211,7 @@ async def complete_groups(clients: Iterable[Assignment], world: ClientControl, c
     for client in clients:
         if not isinstance(client, ConsumeAssignment | PipeAssignment) or not client.group:
             continue
-        if isinstance(client, PipeAssignment) or (client.members > 1 and not client.reserve):
+        if not client.reserve and (isinstance(client, PipeAssignment) or client.members > 1):
             groups.setdefault(client.group, []).append(client)
 
     async def missing() -> str | None:

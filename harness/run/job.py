@@ -189,10 +189,10 @@ def _problems(path: Path, text: str, content: Mapping[str, Any]) -> Iterator[str
 def refuse_programs(checked: CheckedPlan) -> None:
     """Raise PlanError if the plan starts programs: ``exec`` clients, services, or an image of its own for nodes."""
     problems = [
-        f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
-        f"({' '.join([*filter(None, [arm.image]), *arm.command])}); add --allow-exec (in Python: allow_exec=True) if "
-        "you trust it"
-        for workload in checked.plan.workloads
+        f"{checked.source_map.position(('workloads', index, 'arms', name))}: the arm `{name}` of workload "
+        f"`{workload.name}` would start a program ({' '.join([*filter(None, [arm.image]), *arm.command])}); add "
+        "--allow-exec (in Python: allow_exec=True) if you trust it"
+        for index, workload in enumerate(checked.plan.workloads)
         for name, arm in workload.arms.items()
         if arm.client in ("exec", "service")
     ]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -294,16 +294,34 @@ class LiveRun:
         self.end_us = self.clock.now_us() + SETTLE_LIMIT_US
         bootstrap, security = self.cluster.bootstrap(None), self.cluster.security.resolved()
         topics = {topic.name: topic for topic in self.topics}
+        readable = await self._readable_inputs({pipe.from_ for pipe in pipes})
 
         async def ends(names: Iterable[str]) -> EndOffsets:
             of = [topics[name] for name in dict.fromkeys(names)]
-            return await asyncio.to_thread(end_offsets, bootstrap, of, READ_IDLE_S, security)
+            return {**await asyncio.to_thread(end_offsets, bootstrap, of, READ_IDLE_S, security), **readable}
 
         await settle(pipes, self.cluster.admin, ends, self.home, self.clock, int(self._idle_s() * 1e6))
         await self.fleet.quit(ops=PIPES)
         if any("image" in arm for workload in self.timeline.workloads for arm in workload["arms"].values()):
             # the container of a service that had not started yet, whose worker was therefore killed, would write on
             await asyncio.to_thread(remove_services, engine.connect(), self.home.run_id)
+
+    async def _readable_inputs(self, inputs: Collection[str]) -> EndOffsets:
+        """Return the ends of transactional inputs, without what no reader of committed records gets.
+
+        No service commits a position beyond a marker, or beyond the records of aborted transactions at the end.
+        """
+        transactional = [
+            topic for topic in self.topics if topic.name in {*inputs} & transactional_topics(self.timeline)
+        ]
+        if not transactional:
+            return {}
+        limit_s = transaction_timeout_ms(self.timeline) / 1000 + STABLE_EXTRA_S
+        await asyncio.to_thread(wait_until_stable, self.cluster.admin.copy(), transactional, limit_s)
+        bootstrap, security = self.cluster.bootstrap(None), self.cluster.security.resolved()
+        ends = await asyncio.to_thread(end_offsets, bootstrap, transactional, READ_IDLE_S, security)
+        batches = self.cluster.admin.copy(), transactional, ends, self.home.path / "batches"
+        return await asyncio.to_thread(read_batches, *batches, ReadLimit(READ_IDLE_S), self.begin)
 
     def _formats(self) -> dict[str, RecordFormat]:
         """Return the formats of topics whose records have JSON values, or belong to a pipe."""

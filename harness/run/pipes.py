@@ -3,26 +3,36 @@
 A service reports nothing, so the harness asks the coordinators. The event ``group_changed`` has the owner (member id)
 of each partition after a change, ``since_us``, the last time at which the owners before it were seen, and the
 ``offsets`` that the group had committed then.
+
+Which process each member is (``group_members.py``) goes to the file ``members.json`` of the spool, for faults on
+members of services.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from aftershock.errors import AftershockError
-from aftershock.faults.targets.values import TopicPartition
+from aftershock.faults.kinds.client.base import ClientFault
+from aftershock.faults.targets.values import GroupMember, TopicPartition
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.kafka.groups import committed_offsets, members
 from aftershock.harness.run.recording import in_thread
 from aftershock.harness.safety.rundir import RunClock, RunDir
+from aftershock.harness.world.group_members import MemberOwners, write_owners
+from aftershock.names import pipe_names
+from aftershock.workloads.load.fleet import read_lives
 
 PERIOD_US = 500_000
+JOIN_S = 20.0
+"""Time limit for a process to join its group: a rebalance waits for the heartbeats of others, 3 s by default."""
 _CPU_MAX = 0.01
 """Share of a core that the polls of all groups may take."""
 SETTLED_US = 2_000_000
@@ -33,30 +43,54 @@ SETTLE_LIMIT_US = 300_000_000
 
 @dataclass(frozen=True)
 class PipeArm:
-    """Pipe of one arm, from the timeline; ``group`` is empty if the plan names none."""
+    """Pipe of one arm, from the timeline; ``group`` is empty if the plan names none.
+
+    ``workers`` are the processes, of which the first ``members`` run from the start.
+    """
 
     workload: str
     arm: str
     from_: str
     to: str
     group: str
+    workers: tuple[str, ...] = ()
+    members: int = 1
 
 
 def pipe_arms(timeline: Timeline) -> list[PipeArm]:
     return [
-        PipeArm(workload["name"], arm, pipe["from"], pipe["to"][arm], pipe["groups"].get(arm, ""))
+        PipeArm(
+            *(workload["name"], arm, pipe["from"], pipe["to"][arm], pipe["groups"].get(arm, "")),
+            *(pipe_names(workload["name"], arm, pipe), pipe["members"]),
+        )
         for workload in timeline.workloads
         if (pipe := workload.get("pipe"))
         for arm in workload["arms"]
     ]
 
 
-class GroupRecorder:
-    """Async context manager that records the owners of the partitions in the groups of a plan's services."""
+def in_turn(timeline: Timeline) -> list[tuple[str, ...]]:
+    """Return the processes of each service that must start one after the other, because a fault tells them apart."""
+    faults = [
+        fault for step in timeline.steps if isinstance(fault := step.fault(), ClientFault) and fault.needs_members
+    ]
+    return [
+        arm.workers[: arm.members]
+        for arm in pipe_arms(timeline)
+        if arm.group and any(fault.selector.matches(arm.workload, arm.arm, "pipe") for fault in faults)
+    ]
 
-    def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock) -> None:
-        self._cluster, self._home, self._clock = cluster, home, clock
-        self._groups = [arm.group for arm in pipe_arms(timeline) if arm.group]
+
+class GroupRecorder:
+    """Async context manager that records the owners of the partitions in the groups of a plan's services.
+
+    ``spool`` is the run's folder in shared memory.
+    """
+
+    def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock, spool: Path) -> None:
+        self._cluster, self._home, self._clock, self._spool = cluster, home, clock, spool
+        self._groups = {arm.group: MemberOwners(arm.workers) for arm in pipe_arms(timeline) if arm.group}
+        self._polled = asyncio.Condition()
         self._seen: dict[str, tuple[int, dict[TopicPartition, str] | None, dict[TopicPartition, int]]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -77,16 +111,20 @@ class GroupRecorder:
             while True:
                 began_us = self._clock.now_us()
                 used_s = sum([await in_thread(self._poll_group, admin, group) for group in self._groups])
+                async with self._polled:
+                    self._polled.notify_all()
                 await self._clock.sleep_until_us(began_us + max(PERIOD_US, int(used_s / _CPU_MAX * 1e6)))
 
     def _poll_group(self, admin: Admin, group: str) -> float:
         """Ask a group's coordinator for its members; return the CPU time that it took in seconds."""
         began_s, asked_us = time.thread_time(), self._clock.now_us()
         try:
-            owners = {place: member.id for member in members(admin, group) for place in member.partitions}
+            present = members(admin, group)
             committed = committed_offsets(admin, group)
         except AftershockError:  # the coordinator may be down: the next answer covers the time until then
             return time.thread_time() - began_s
+        owners = {place: member.id for member in present for place in member.partitions}
+        self._tell_apart(group, present)
         since_us, before, position = self._seen.get(group, (asked_us, None, {}))
         answered_us = self._clock.now_us()
         if owners != before:
@@ -96,6 +134,24 @@ class GroupRecorder:
             self._home.event(answered_us, "group_changed", **named, owners=rows, offsets=offsets)
         self._seen[group] = asked_us, owners, committed
         return time.thread_time() - began_s
+
+    def _tell_apart(self, group: str, present: Sequence[GroupMember]) -> None:
+        """Write which process each member of a group is, if that has changed."""
+        told = self._groups[group]
+        before = dict(told.owners)
+        told.observe(present, read_lives(self._spool, told.workers))
+        if told.owners != before:
+            write_owners(self._spool, {name: of_group.owners for name, of_group in self._groups.items()})
+
+    async def joined(self, worker: str) -> None:
+        """Wait until a process's member is told apart, or until its service names its processes, for JOIN_S at most.
+
+        A service that joins no group is found later (``drive.complete_groups``), with a better sentence.
+        """
+        told = next(owners for owners in self._groups.values() if worker in owners.workers)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(JOIN_S), self._polled:
+                await self._polled.wait_for(lambda: any(of == {worker} for of in told.owners.values()))
 
 
 async def settle(
@@ -111,7 +167,7 @@ async def settle(
     A service has processed its inputs when its group has committed their ends, and no output followed for SETTLED_US.
     Of a service that commits nothing, outputs alone show progress. The event ``pipe_settled`` of an arm has the
     positions of its group that lie below the ends. There, ``commits`` is false if the group commits nothing, and
-    ``idle`` is true if the service stood still.
+    ``idle`` is true if the service stood still, and ``still_us`` the time since its last progress.
     """
     first_us = clock.now_us()
     progress: dict[PipeArm, tuple[Any, int]] = {}
@@ -141,7 +197,7 @@ async def settle(
                 ]
                 named = {"workload": arm.workload, "arm": arm.arm, "op": "pipe"}
                 result = {"idle": still_us >= idle_us, "commits": bool(committed), "positions": rows}
-                home.event(now_us, "pipe_settled", **named, **result)
+                home.event(now_us, "pipe_settled", **named, **result, still_us=still_us)
         if waiting:
             await clock.sleep_until_us(now_us + PERIOD_US)
 

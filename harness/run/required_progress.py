@@ -147,7 +147,7 @@ class _Imagined:
             for op in client.topics:
                 names = client.workers(op)
                 section = next(w for w in self.timeline.workloads if w["name"] == client.workload)[op]
-                members = int(section.get("members", 1)) if op == "consume" else len(names)
+                members = int(section.get("members", 1)) if op in ("consume", "pipe") else len(names)
                 for number, name in enumerate(names, 1):
                     reserve = number > members
                     state = "exited" if reserve else "running"

@@ -31,8 +31,15 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import open_sessions
 from aftershock.harness.safety.ownership import RUN, WORKER, is_alive, owner
+from aftershock.harness.world.group_members import Owners, read_owners
 from aftershock.results.evidence.files import read_lines, read_object
-from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, PipeAssignment, parse_assignment
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    ConsumeAssignment,
+    PipeAssignment,
+    in_reserve,
+    parse_assignment,
+)
 from aftershock.workloads.load.fleet import mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.spool import TMPFS, spool_home
@@ -263,16 +270,20 @@ class ClientProcesses:
             stopped = {process.state == "T" for process in running.get(a.worker, ())}
             stopped |= {container.status == "paused" for container in self._containers(a.worker)}
             state: ClientState = "exited" if not stopped else "paused" if all(stopped) else "running"
-            reserve = isinstance(a, ConsumeAssignment) and a.reserve
-            clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state, a.number, reserve))
+            clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state, a.number, in_reserve(a)))
         return clients
 
-    def group(self, worker: str, *, of_service: bool = True) -> str | None:
-        """Return the group of a consumer, and if ``of_service`` also that of a service's process."""
+    def group(self, worker: str) -> str | None:
+        """Return the group of a consumer, or of a service's process."""
         assignment = self._assignment(worker)
-        if isinstance(assignment, PipeAssignment) and not of_service:
-            return None
         return assignment.group if isinstance(assignment, ConsumeAssignment | PipeAssignment) else None
+
+    def owners_of_members(self, worker: str) -> Owners | None:
+        """Return what is known of the members of a service's group; None for a consumer, which its client id names."""
+        assignment, folder = self._assignment(worker), self._spool()
+        if not isinstance(assignment, PipeAssignment) or folder is None:
+            return None
+        return read_owners(folder, assignment.group or "")
 
     def heartbeat(self, worker: str) -> Heartbeat | None:
         folder = self._spool()

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from aftershock.errors import FaultError
 from aftershock.faults.targets.values import BrokerId, GroupMember, Heartbeat, Quorum, TopicPartition
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka import admin, groups, replicas, settings, transactions
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.world.client_processes import ClientProcesses
+from aftershock.harness.world.group_members import membership
 from aftershock.harness.world.threads import delegate
 
 _ADMIN = "_cluster.admin"
@@ -91,13 +93,30 @@ class ClientsWorld:
         return beat and Heartbeat(*beat)
 
     async def in_group(self, worker: str) -> bool | None:
-        """True if a client process is a member of its consumer group; None if it has none, or is a service's process.
+        """True if a client process is a member of its consumer group.
 
-        A service has a client id of its own.
+        None if it has no group, or if it can't be told which member is the process of a service.
         """
-        if await asyncio.to_thread(self._clients.group, worker, of_service=False) is None:
+        ids = await self.member_ids(worker)
+        return None if ids is None else bool(ids)
+
+    async def member_ids(self, worker: str) -> frozenset[str] | None:
+        """Return the member ids of a client process in its group; None as for ``in_group``."""
+        if await asyncio.to_thread(self._clients.group, worker) is None:
             return None
-        return any(member.client == worker for member in await self.group_members(worker))
+        members = await self.group_members(worker)
+        owners = await asyncio.to_thread(self._clients.owners_of_members, worker)
+        if owners is None:
+            return frozenset(member.id for member in members if member.client == worker)
+        return membership(worker, members, owners)
+
+    async def evict_client(self, worker: str) -> frozenset[str]:
+        """Remove a process's members from its group; return their ids. The group's coordinator forgets them at once."""
+        group, ids = await asyncio.to_thread(self._clients.group, worker), await self.member_ids(worker)
+        if group is None or not ids:
+            raise FaultError(f"the client {worker} is a member of no group, or can't be told from other members")
+        await asyncio.to_thread(groups.evict_members, self._cluster.admin, group, ids)
+        return ids
 
     async def group_members(self, worker: str) -> Sequence[GroupMember]:
         """Return all members of the client's consumer group; empty for a client without a group."""

@@ -1,6 +1,7 @@
 """Answers of a run (``model/answer.py``), from its measurements and integrity results.
 
-A fault's span lasts from its inject to the next inject, or to the end of the load. Its stops are the stalls
+A fault's span lasts from its inject to the next inject, or to the end of the load; for a service that stands still at
+the end of the load, until the end of the run. Its stops are the stalls
 (``measure/stalls.py``) of a client within the span. Only stalls of a second or more are measured; for shorter ones the
 longest gap between successes in the fault's window is the upper limit, if it is shorter than a second, too.
 """
@@ -15,6 +16,7 @@ from aftershock.results.model.facts import Facts, Stall
 from aftershock.results.tables.dims import Scene
 
 _SECOND_US = 1_000_000
+_NEVER_US = 1 << 62
 
 
 def answers(evidence: Evidence, facts: Facts, integrity: Sequence[Result]) -> tuple[Answer, ...]:
@@ -40,7 +42,7 @@ def _of_client(
     whole_run = not ids or (len(ids) > 1 and bool(lost[0] or twice[0]))
     if whole_run:
         stopped, partition = (
-            _stops(facts, client, RUN, [(scene.judged_from_us, scene.end_us)]) if not ids else ({}, None)
+            _stops(facts, client, RUN, [(scene.judged_from_us, scene.end_us)], scene.end_us) if not ids else ({}, None)
         )
         yield Answer(name, None, 1, True, *lost, *twice, stopped, partition, None)
     for fault, injected in ids.items():
@@ -50,7 +52,7 @@ def _of_client(
             spans.append(
                 (inject_us, min((at_us for at_us in scene.injects_us if at_us > inject_us), default=scene.end_us))
             )
-        stopped, partition = _stops(facts, client, f"fault/{fault}", spans)
+        stopped, partition = _stops(facts, client, f"fault/{fault}", spans, scene.end_us)
         normality = _normality(facts, client, injected)
         yield Answer(name, fault, len(injected), not whole_run, *lost, *twice, stopped, partition, normality)
 
@@ -69,7 +71,7 @@ def _count(integrity: Sequence[Result], rule: str, client: Client) -> tuple[int 
 
 
 def _stops(
-    facts: Facts, client: Client, window: str, spans: Sequence[tuple[int, int]]
+    facts: Facts, client: Client, window: str, spans: Sequence[tuple[int, int]], load_end_us: int
 ) -> tuple[dict[str, int | None], tuple[str, int] | None]:
     """Return the longest stop of a client by side, and the partition that stopped for much longer, if there is one."""
     stopped: dict[str, int | None] = {}
@@ -77,15 +79,18 @@ def _stops(
     for side, topics in client.topics.items():
         if side == "commit":
             continue
+        within = spans
+        if side == "pipe":  # a service is observed until it has processed the last input
+            within = [(start, _NEVER_US if end == load_end_us else end) for start, end in spans]
         gap = facts.longest.get((f"{side}.gap", client.key, window))
         stalls = [stall for stall in facts.stalls if (stall.side, stall.client) == (side, client.key)]
         if not topics or (gap is None and not stalls):
             continue
-        of_client = max((_within(stall, spans) for stall in stalls if stall.partition is None), default=0)
+        of_client = max((_within(stall, within) for stall in stalls if stall.partition is None), default=0)
         short_us = gap.longest_us if gap and (gap.longest_us or _SECOND_US) < _SECOND_US else None
         stopped[side] = of_client if of_client > (short_us or 0) else short_us
         for stall in stalls:
-            us = _within(stall, spans)
+            us = _within(stall, within)
             if stall.partition is not None and us >= max(of_client + _SECOND_US, worst[1] if worst else 0):
                 worst = f"{stall.topic or next(iter(topics))}/{stall.partition}", us
     return stopped, worst

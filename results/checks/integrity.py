@@ -148,7 +148,7 @@ def _of_subject(
                 finding = replace(finding, explained=(*finding.explained, perhaps))
             notes.append(count.note)
 
-        finding = _of_marked(facts, client, finding)
+        finding, lacking, to_do = _of_pipe(facts, client, finding) if client else (finding, "", "")
         if rule_name == "corrupt":
             # a reader that compares values examines each record; other readers only report corrupt records
             if not finding.broken and key not in evidence.run.get("values_compared", ()):
@@ -177,7 +177,8 @@ def _of_subject(
         if rule_name in _OF_ASSIGNMENTS and unassigned and finding.examined:
             partial = _UNASSIGNED
             notes.append(f"{unassigned} times a member read a partition of which it had reported no assignment")
-        notes += [_note(facts, rule_name, finding, side, key), unended]
+        partial = to_do or partial
+        notes += [_note(facts, rule_name, finding, side, key), unended, lacking]
         # records beyond the position at which the consumer stopped reading after the load are not judged
         behind = {("lost", "consume"): "unreached", ("pipe_lost", "pipe"): "pipe_unreached"}.get((rule_name, subject))
         unreached = facts.finding(behind, side, key).examined if behind else 0
@@ -211,26 +212,56 @@ def _unended(facts: Facts, rule: str, side: str, key: str) -> tuple[str, str]:
 
 
 def _transacts(evidence: Evidence, subject: Subject, client: Client | None) -> bool:
-    """Return True if a client produces in transactions, or reads (None: any) topics to which others do."""
+    """Return True if a client produces in transactions, or reads (None: any) topics to which others do.
+
+    Of services, those that promise exactly once.
+    """
     transactional = [w for w in evidence.timeline["workloads"] if (w.get("produce") or {}).get("transaction")]
     if client is not None and subject == "produce":
         return any(workload["name"] == client.workload for workload in transactional)
     topics = {name for workload in transactional for name in topic_names(workload["produce"])}
+    if client is not None and subject == "pipe":
+        return client.pipe is not None and client.pipe.transactional and client.pipe.reads in topics
     return not topics.isdisjoint(topics if client is None else client.consumes_from)
 
 
-def _of_marked(facts: Facts, client: Client | None, finding: Finding) -> Finding:
-    """Return a finding; if it is about lost inputs, and no output names an input, the evidence can't tell them."""
-    if client is None or client.pipe is None or finding.rule != "pipe_lost" or not finding.broken:
-        return finding
+def _of_pipe(facts: Facts, client: Client, finding: Finding) -> tuple[Finding, str, str]:
+    """Return a finding, with a note and what to do if the evidence lacks inputs or outputs of a service.
+
+    If no output names an input, or the evidence lacks some, a finding about lost inputs can't tell them.
+    """
+    pipe = client.pipe
+    if pipe is None or finding.side != "pipe":
+        return finding, "", ""
+    lacking = [place for place in _unlogged(facts) if place.rpartition("/")[0] in (pipe.reads, pipe.writes)]
+    note, advice = "", ""
+    if lacking:
+        note = f"log/ ends before all replicas of {_some(lacking)}, so inputs or outputs are missing there"
+        advice = "the run's evidence is incomplete: run the plan again"
+    if finding.rule != "pipe_lost" or not finding.broken:
+        return finding, note, advice
     outputs = facts.finding("pipe_unmarked", "pipe", client.key)
-    if outputs.examined > outputs.broken:
-        return finding
-    what = f"none of the {outputs.examined} outputs names an input" if outputs.examined else "there is no output"
-    unknown = Explained(
-        "outputs that can't be told from others", f"{what} in {client.pipe.writes}", finding.broken, certain=False
-    )
-    return replace(finding, explained=(unknown,))
+    if outputs.examined > outputs.broken and not lacking:
+        return finding, note, advice
+    unknown = "outputs that the evidence lacks", f"log/ of {_some(lacking)}"
+    if outputs.examined <= outputs.broken:
+        first = "".join(f"; the first is {producer_id}:{seq}" for producer_id, seq in finding.samples[:1])
+        logs = f"logs/{client.workload}-{client.arm}-pipe*.log"
+        what = f"none of the {outputs.examined} outputs names an input" if outputs.examined else "there is no output"
+        unknown = "outputs that can't be told from others", f"{what} in {pipe.writes}{first}"
+        advice = (
+            "let the service copy to its outputs what the `mark` of the plan names, or choose a `mark` that it copies "
+            "(docs/SERVICE.md, How outputs name their inputs)"
+            if outputs.examined
+            else f"read its output ({logs}): does the service read {pipe.reads} and write {pipe.writes}?"
+        )
+    return replace(finding, explained=(Explained(*unknown, finding.broken, certain=False),)), note, advice
+
+
+def _unlogged(facts: Facts) -> list[str]:
+    """Return the partitions (``orders/4``) whose records in log/ end before those of all replicas."""
+    of_replicas = (finding for finding in facts.findings.values() if finding.side == REPLICA_SIDE)
+    return [finding.client for finding in of_replicas if finding.rule == "unlogged" and finding.broken]
 
 
 _OF_ASSIGNMENTS = ("co_owned", "stale_assignment", "fenced")
@@ -297,7 +328,7 @@ def _of_replicas(evidence: Evidence, facts: Facts) -> Iterator[Result]:
     unread = [finding for finding in replicas if finding.rule == "unread"]
     differing = [finding for finding in replicas if finding.rule == RULES["replica"].findings["replicas"]]
     absent = _without_rows(evidence, [finding.client for finding in unread]) if unread else []
-    unlogged = [finding for finding in replicas if finding.rule == "unlogged" and finding.broken]
+    unlogged = _unlogged(facts)
     missing = sum(finding.broken for finding in unread)
     if differing or missing:
         examined = sum(finding.examined for finding in differing)
@@ -305,7 +336,7 @@ def _of_replicas(evidence: Evidence, facts: Facts) -> Iterator[Result]:
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
         notes += [f"replicas/ has no row of a replica of {_some(absent)}"] if absent else []
-        notes += [f"log/ ends before all replicas of {_broken_names(unlogged)}"] if unlogged else []
+        notes += [f"log/ ends before all replicas of {_some(unlogged)}"] if unlogged else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
         yield Result("replica", "replicas", None, combined, note, _UNREAD if missing or absent or unlogged else "")
 

@@ -218,6 +218,7 @@ Pipe = TypedDict(
         "to": dict[Name, Name],
         "groups": dict[Name, Name],
         "members": Count,
+        "reserve": NotRequired[dict[Name, Count]],
         "rack": NotRequired[Name | None],
         "mark": Name,
         "outputs_min": Count,

@@ -480,7 +480,8 @@ def _pipe_of(pipe: Mapping[str, Any] | None, arm: str) -> Pipe | None:
     outputs = int(pipe["outputs_min"]), int(pipe["outputs_max"])
     group = pipe["groups"].get(arm, "")
     transactional = bool(pipe.get("transactional"))
-    return Pipe(pipe["from"], pipe["to"][arm], group, int(pipe["members"]), pipe.get("rack"), *outputs, transactional)
+    members = int(pipe["members"]) + int((pipe.get("reserve") or {}).get(arm, 0))
+    return Pipe(pipe["from"], pipe["to"][arm], group, members, pipe.get("rack"), *outputs, transactional)
 
 
 def _disagreement(

@@ -1,7 +1,7 @@
 """Conversion of the rows that Spark jobs return to a run's ``Facts``, and what must be searched for recovery."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import chain
@@ -107,6 +107,8 @@ def longest(
     A gap shorter than ``slot_us`` is reported as ``slot_us``. The start and the end of a window count as successes. If
     records were due and none succeeded, the gap is the whole window; if records waited for a client that read none, it
     is the longest stall.
+
+    A service that stands still at the end of the load is observed further, and the gap lasts until its next output.
     """
     silent = {
         (f"{side}.gap", client, window): LongestGap(0, max(chain(*durations.values())))
@@ -118,7 +120,7 @@ def longest(
         out = scene.left_out.get((metric.split(".")[0], client), ())
         lengths = (end - start - overlap_us(out, start, end) for start, end in scene.windows[window])
         silent[metric, client, window] = LongestGap(0, max(lengths))
-    stretches_of: dict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
+    stretches_of: dict[tuple[str, str], dict[int | None, Any]] = defaultdict(dict)
     for row in rows:
         stretches_of[row["metric"], row["client"]][row["segment"]] = row
     observed = {}
@@ -139,10 +141,31 @@ def longest(
                     elif row:
                         gaps += [row["first_us"] - last_us, row["gap_us"]]
                         last_us, n = row["last_us"], n + row["n"]
-                gaps.append(end_us - last_us)
+                is_last = metric == "pipe.gap" and end_us == scene.end_us
+                gaps += _after_load(scene, client, stretches.get(None), last_us) if is_last else [end_us - last_us]
             if n:
                 observed[metric, client, window] = LongestGap(n, max(slot_us, *gaps))
+            elif metric == "pipe.gap" and (key := (metric, client, window)) in silent:
+                observed[key] = LongestGap(0, max(silent[key].longest_us or 0, *gaps))
+    for client, until_us in scene.stood_still_until_us.items():
+        for window, spans in scene.windows.items():
+            key = "pipe.gap", client, window
+            if key in silent and key not in observed and spans[-1][1] == scene.end_us:
+                observed[key] = LongestGap(0, max(silent[key].longest_us or 0, until_us - spans[-1][0]))
     return silent | observed
+
+
+def _after_load(scene: Scene, client: str, outputs: Any | None, last_us: int) -> Iterator[int]:
+    """Yield the gaps between a service's last output in a window that ends with the load, and its outputs after it.
+
+    ``outputs`` is the row of ``success_stretches`` of all outputs after the load.
+    """
+    if outputs and outputs["first_us"] >= scene.end_us:
+        yield outputs["first_us"] - last_us
+        yield outputs["gap_us"]
+        last_us = outputs["last_us"]
+    until_us = scene.stood_still_until_us.get(client)
+    yield (scene.end_us if until_us is None else until_us) - last_us
 
 
 def findings(rows: Iterable[Any], causes: Sequence[Explanation]) -> dict[Key, Finding]:

@@ -12,7 +12,8 @@ within the next second. An idle client never stalls, but a client with only fail
 is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
 which is partition null. A record that a consumer never got waited until the end of the load; if the consumer gave up
-reading before it (event ``drain_incomplete``), until then.
+reading before it (event ``drain_incomplete``), until then. An input of a service that stood still when the run ended
+waited until the end of the run.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
 (``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
@@ -55,11 +56,15 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
         for reader, line in reader_events(evidence, "drain_incomplete"):
             key = (run, reader.workload, reader.arm)
             gave_up[key] = max(int(line["t_us"]), gave_up.get(key, 0))
-    if gave_up:
-        rows = [(*key, "consume", at_us) for key, at_us in gave_up.items()]
+    rows = [(*key, "consume", at_us) for key, at_us in gave_up.items()]
+    for run, scene in enumerate(dims.scenes):
+        for client_key, at_us in scene.stood_still_until_us.items():
+            workload, _, arm = client_key.partition("/")
+            rows.append((run, workload, arm, "pipe", at_us))
+    if rows:
         table = dims.table(rows, "run int, workload string, arm string, op string, gave_up_us bigint")
         judged = judged.join(beside(table), ["run", "workload", "arm", "op"], "left")
-        unread = F.col("due") & ~F.col("timed") & F.col("done_us").isNull()
+        unread = F.col("due") & (~F.col("timed") | (F.col("op") == "pipe")) & F.col("done_us").isNull()
         judged = judged.withColumn(
             "end_us", F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
         )

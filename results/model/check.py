@@ -115,7 +115,8 @@ class Verdict:
     ``by_author`` is true of a verdict from a pack, which was not judged here.
     ``provisional`` is set for a run that is not over: its ``state``, the end ``until_us`` of what was judged, and the
     ids of checks that were ``not_judged`` yet. ``answers`` say in a line per client and fault what happened; a verdict
-    of an earlier version has none. ``unplanned`` are sentences about brokers that left by themselves.
+    of an earlier version has none. ``unplanned`` are sentences about brokers and processes of services that left by
+    themselves, and about services that worked on after the load.
     """
 
     run_id: str

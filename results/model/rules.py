@@ -246,14 +246,18 @@ RULES: Mapping[str, Rule] = {
         needs={"consume": "an assignment after a commit"},
     ),
     "aborted_read": Rule(
-        "a reader of committed records got a record whose transaction was aborted, by the markers in the log",
+        "a reader of committed records got a record whose transaction was aborted, by the markers in the log; a "
+        "transactional service wrote an output for such an input",
         "nothing",
         f"{_EXPLAIN}; compare batches/ at the sample's offset with the reader's deliveries: did it ask for committed "
-        "records, and does it drop those of aborted transactions?",
-        {"consume": "aborted_read"},
+        "records (isolation.level), and does it drop those of aborted transactions?",
+        {"consume": "aborted_read", "pipe": "aborted_read"},
         unit="deliveries",
         if_examined=True,
-        needs={"consume": "a consumer with isolation read_committed that got records of transactions"},
+        needs={
+            "consume": "a consumer with isolation read_committed that got records of transactions",
+            "pipe": "an output of an input in a transaction",
+        },
     ),
     "torn": Rule(
         "a transaction of which some records are committed and others aborted or missing",

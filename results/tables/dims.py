@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.outages import FROZEN, KILLED, client_outages
 from aftershock.results.evidence.phases import RUN, Interval, Windows, merged, windows_of
+from aftershock.results.evidence.services import stood_still_until_us
 from aftershock.results.spark.tables import small
 
 Longs: TypeAlias = npt.NDArray[np.int64]
@@ -216,6 +217,11 @@ class Scene:
         """Return the starts and the ends of the times in which faults had killed the producers of a client."""
         spans = client_outages(self.evidence, KILLED).get(("produce", client), ())
         return [start for start, _ in spans], [end for _, end in spans]
+
+    @cached_property
+    def stood_still_until_us(self) -> dict[str, int]:
+        """End of the standstill of a service that the run did not outlast, by client (``services.py``)."""
+        return stood_still_until_us(self.evidence)
 
     @property
     def readers(self) -> list[Client]:

@@ -4,6 +4,7 @@ Its output goes to the worker's log. A service that ends by itself is started ag
 end of the run it gets SIGTERM and CLOSE_S seconds, then SIGKILL.
 """
 
+import ctypes
 import logging
 import os
 import re
@@ -28,7 +29,8 @@ from aftershock.redaction import redact
 from aftershock.workloads.adapters import tether
 from aftershock.workloads.load.assignment import CONTAINER_ID, Order, PipeAssignment
 from aftershock.workloads.load.events import Clock, Events, Tally
-from aftershock.workloads.load.fleet import read_down_marker
+from aftershock.workloads.load.fleet import read_down_marker, write_life
+from aftershock.workloads.load.process import descendants
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
 from aftershock.workloads.load.spool import write_assignment
 
@@ -36,6 +38,8 @@ CLOSE_S = 8.0
 """Time limit for a service to end after SIGTERM, shorter than the runner's time limit for the worker."""
 
 _WORD = re.compile(r"\{(bootstrap|from|to|group|member|file|python)\}")
+LOG_BYTES_MAX = 64 * 2**20
+"""Output that is kept of a worker's services: an hour of 100 lines of 180 bytes a second."""
 _LAST_LINES = 5
 _LINE_MAX = 65_536
 _READY_STEP_S = 0.1
@@ -43,8 +47,15 @@ _LIVES_US = 500_000
 """Time that a service must live to be ready, so that a command that is not there is told as such."""
 _HTTP_TIMEOUT_S = 1.0
 _KILL_TIMEOUT_S = 10.0
+_PR_SET_CHILD_SUBREAPER = 36
+_ORPHANS_MAX = 10_000
+"""Limit for a service that forks faster than its processes are killed."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _LOG = logging.getLogger(__name__)
+
+
+def _text(content: bytes) -> str:
+    return redact(content.decode(errors="replace").rstrip("\n"))
 
 
 class ServicePipe:
@@ -71,7 +82,8 @@ class ServicePipe:
         self._env = os.environ | {name: filled(value) for name, value in assignment.env.items()}
         if assignment.file is not None:
             Path(words["file"]).write_text(filled(assignment.file), encoding="utf-8")
-        self._exits = 0
+        self._exits = self._logged = 0
+        self._others: frozenset[int] = frozenset()  # processes that are not the service's
         self._restart_us: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -80,12 +92,18 @@ class ServicePipe:
 
         Raises ``WorkloadError``, with the last lines of its output, if the service ends before.
         """
+        # processes that it starts in the background stay our descendants when it ends (prctl(2))
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._others = frozenset(descendants(os.getpid()))
         self._start()
         lives_us = self._clock() + _LIVES_US
         while not self._is_ready() or self._clock() < lives_us:
             if self._ended():
-                self._kill()
-                raise WorkloadError(f"the service {self._name} {self._how()} before it was ready; {self._lines()}")
+                self._reader.join(_READY_STEP_S)
+                left = self._kill()
+                advice = f" and left {left} processes in the background: let it run in the foreground" if left else ""
+                problem = f"the service {self._name} {self._how()} before it was ready{advice}"
+                raise WorkloadError(f"{problem}; {self._lines()}")
             time.sleep(_READY_STEP_S)
 
     @property
@@ -93,7 +111,7 @@ class ServicePipe:
         return self._assignment.worker
 
     def _start(self) -> None:
-        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._last_lines: deque[bytes] = deque(maxlen=_LAST_LINES)
         self._said_ready = Event()
         self._container_id.unlink(missing_ok=True)  # Docker does not overwrite it
         command = [sys.executable, "-I", "-S", str(Path(tether.__file__)), str(os.getpid()), *self._command]
@@ -106,6 +124,7 @@ class ServicePipe:
             process_group=0,
         )
         self._end = os.pidfd_open(process.pid)
+        write_life(self._assignment.spool, self._name, process.pid)
         self._reader = Thread(target=self._copy_output, args=(process.stdout,), name="service output", daemon=True)
         self._reader.start()
 
@@ -113,11 +132,18 @@ class ServicePipe:
         pattern = re2.compile(self._assignment.ready.log) if self._assignment.ready.log else None
         with output:
             while content := output.readline(_LINE_MAX):
-                line = redact(content.decode(errors="replace").rstrip("\n"))
-                sys.stderr.write(f"{line}\n")
-                sys.stderr.flush()
-                if line.strip():
-                    self._last_lines.append(line)
+                if content.strip():
+                    self._last_lines.append(content)
+                is_awaited = pattern is not None and not self._said_ready.is_set()
+                if self._logged >= LOG_BYTES_MAX and not is_awaited:
+                    continue
+                line = _text(content)
+                if self._logged < LOG_BYTES_MAX:
+                    self._logged += len(content)
+                    full = self._logged >= LOG_BYTES_MAX
+                    rest = f"(its further output is not kept, after {LOG_BYTES_MAX >> 20} MiB)\n" if full else ""
+                    sys.stderr.write(f"{line}\n{rest}")
+                    sys.stderr.flush()
                 if pattern and pattern.search(line):
                     self._said_ready.set()
 
@@ -143,8 +169,11 @@ class ServicePipe:
 
     def _lines(self) -> str:
         self._reader.join(_READY_STEP_S)
-        lines = "".join(f"\n    {line}" for line in self._last_lines)
+        lines = "".join(f"\n    {line}" for line in self._ending())
         return f"the last lines of its output:{lines or ' none'}"
+
+    def _ending(self) -> list[str]:
+        return [_text(content) for content in self._last_lines]
 
     def obey(self, order: Order) -> None:
         """Ignore all orders: a service works until it is closed."""
@@ -160,7 +189,7 @@ class ServicePipe:
             status = self._process.returncode if self._process else 0
             _LOG.warning("the service %s", self._how())
             self._reader.join(_READY_STEP_S)
-            self._events.emit("service_exited", status=status, lines=list(self._last_lines))
+            self._events.emit("service_exited", status=status, lines=self._ending())
             self._restart_us = self._clock() + self._assignment.restart_ms * US_PER_MS
         elif self._restart_us is not None and self._clock() >= self._restart_us:
             self._restart_us = None
@@ -190,13 +219,14 @@ class ServicePipe:
             return
         os.kill(process.pid, signal.SIGTERM)
         if not self._ended(CLOSE_S):
-            self._events.emit("service_killed", after_us=int(CLOSE_S * US_PER_S), lines=list(self._last_lines))
+            self._events.emit("service_killed", after_us=int(CLOSE_S * US_PER_S), lines=self._ending())
             _LOG.warning("the service did not end within %.0f s of SIGTERM, and was killed", CLOSE_S)
         self._kill()
         self._reader.join(1.0)
 
-    def _kill(self) -> None:
-        """Kill what is left of the service and its child processes, and read its exit status."""
+    def _kill(self) -> int:
+        """Kill what is left of the service and its child processes, and read its exit status; return how many lived."""
+        left = 0
         if self._process:
             with suppress(ProcessLookupError):
                 # before the wait, after which the id may belong to another process
@@ -207,3 +237,12 @@ class ServicePipe:
                     subprocess.run(kill, capture_output=True, check=False, timeout=_KILL_TIMEOUT_S)
             self._process.wait()
             os.close(self._end)
+            while (orphans := {*descendants(os.getpid())} - self._others) and left < _ORPHANS_MAX:
+                left += len(orphans)
+                for pid in orphans:
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+                for pid in orphans:
+                    with suppress(ChildProcessError):  # a child of another one, which becomes ours
+                        os.waitpid(pid, 0)
+        return left

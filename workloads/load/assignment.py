@@ -260,19 +260,28 @@ class PipeAssignment(_Assignment):
 
     ``command`` is the whole command line, with ``docker run`` for a service in a container. The words ``{bootstrap}``,
     ``{from}``, ``{to}``, ``{group}``, ``{member}`` and ``{file}`` in ``command`` and ``env`` and the text of ``file``
-    are replaced. A process that ends by itself is started again after ``restart_ms``. If it is ``in_container``,
-    ``command`` writes the container's id to the file ``CONTAINER_ID``.
+    are replaced. A process that ends by itself is started again after ``restart_ms``. One in ``reserve`` starts only
+    when a fault lets it join. If it is ``in_container``, ``command`` writes the container's id to the file
+    ``CONTAINER_ID``.
     """
 
     op: Literal["pipe"] = "pipe"
     to: str
     group: str | None = None
     members: int = Field(default=1, ge=1)
+    reserve: bool = False
     env: dict[str, str] = Field(default_factory=dict)
     file: str | None = None
     ready: Readiness = Readiness()
     restart_ms: int = Field(default=1_000, ge=1)
     in_container: bool = False
+
+    @property
+    def unmet(self) -> str:
+        """What a service that is not ready has not done, for messages; empty if the plan does not say."""
+        if self.ready.log:
+            return f" (no line of its output matches `{self.ready.log}`)"
+        return f" ({self.ready.http} gives no successful answer)" if self.ready.http else ""
 
     @property
     def places(self) -> list[Place]:
@@ -284,6 +293,12 @@ ClientAssignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
 """Assignments of clients that write a row for each record or commit."""
 
 Assignment = ClientAssignment | PipeAssignment
+
+
+def in_reserve(assignment: Assignment) -> bool:
+    """Return True for a worker that starts only when a fault lets it join its group."""
+    return isinstance(assignment, ConsumeAssignment | PipeAssignment) and assignment.reserve
+
 
 parse_assignment = TypeAdapter[Assignment](Annotated[Assignment, Field(discriminator="op")]).validate_json
 

@@ -1,14 +1,15 @@
 """Client processes of one run, as a fleet of workers that are started, commanded and restarted together."""
 
 import asyncio
+import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.load.assignment import (
@@ -18,10 +19,12 @@ from aftershock.workloads.load.assignment import (
     Drain,
     Go,
     Order,
+    PipeAssignment,
     Place,
     ProduceAssignment,
     Quit,
     Stop,
+    in_reserve,
 )
 from aftershock.workloads.load.events import run_clock
 from aftershock.workloads.load.process import Progress, WorkerProcess
@@ -68,6 +71,46 @@ def _write(folder: Path, marker: DownMarker) -> None:
     draft.replace(folder / FILE)
 
 
+class Life(NamedTuple):
+    """Latest process of a service: its id, and its start in clock ticks since boot (proc(5))."""
+
+    pid: int
+    started: int
+    state: Literal["running", "frozen", "ended"] = "running"
+
+
+_LIFE = "life.json"
+
+
+def write_life(spool: Path, worker: str, pid: int) -> None:
+    """Write down which process a worker has just started as its service, for other processes to find."""
+    folder = spool / worker
+    draft = folder / f".{_LIFE}"
+    draft.write_text(json.dumps([pid, _stat(pid)[1]]))
+    draft.replace(folder / _LIFE)
+
+
+def read_lives(spool: Path, workers: Iterable[str]) -> dict[str, Life]:
+    """Return the latest process of each service that was ever started, by the names of their workers."""
+    lives = {}
+    for worker in workers:
+        with suppress(FileNotFoundError):
+            pid, started = json.loads((spool / worker / _LIFE).read_bytes())
+            lives[worker] = Life(pid, started, "ended")
+            with suppress(OSError):
+                letter, now_started = _stat(pid)
+                if now_started == started and letter not in "ZX":  # else the id is another process's
+                    lives[worker] = Life(pid, started, "frozen" if letter == "T" else "running")
+    return lives
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """Return the state of a process, and its start in clock ticks since boot; raise OSError if it does not exist."""
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    state, *fields = text.rpartition(")")[2].split()
+    return state, int(fields[18])
+
+
 _POLL_S = 0.05
 
 
@@ -106,12 +149,12 @@ class Worker:
     @property
     def waits(self) -> bool:
         """True if the worker is in reserve and no fault has started it, or a fault has ended it again."""
-        return isinstance(self.assignment, ConsumeAssignment) and self.assignment.reserve and not self._up.is_set()
+        return in_reserve(self.assignment) and not self._up.is_set()
 
     async def start(self) -> None:
         """Start the worker's process; a worker in reserve starts when its marker is released."""
         assignment = self.assignment
-        if isinstance(assignment, ConsumeAssignment) and assignment.reserve:
+        if in_reserve(assignment):
             directory = assignment.spool / assignment.worker
             directory.mkdir(parents=True)
             mark_down(assignment.spool, assignment.worker, pid=0)
@@ -231,6 +274,10 @@ PIPES = frozenset({"pipe"})
 T = TypeVar("T")
 
 
+async def _no_wait(_worker: str) -> None:
+    """Return at once."""
+
+
 class Fleet:
     """Client processes of one run, which are killed when the fleet's ``async with`` block ends for any reason.
 
@@ -253,9 +300,30 @@ class Fleet:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
-    async def start(self, deadline_s: float) -> None:
-        """Start all workers; wait until producers know leaders, consumers have partitions, and services are ready."""
-        await self._all(SENDERS | READERS | PIPES, Worker.start, deadline_s, "ready")
+    async def start(
+        self,
+        deadline_s: float,
+        in_turn: Iterable[Sequence[str]] = (),
+        joined: Callable[[str], Awaitable[None]] = _no_wait,
+    ) -> None:
+        """Start all workers; wait until producers know leaders, consumers have partitions, and services are ready.
+
+        The workers of each sequence of ``in_turn`` start one after the other, when ``joined`` returns for the one
+        before.
+        """
+        done = {worker: asyncio.Event() for names in in_turn for worker in names}
+        before = {later: earlier for names in in_turn for earlier, later in itertools.pairwise(names)}
+
+        async def start(worker: Worker) -> None:
+            name = worker.assignment.worker
+            if name in before:
+                await done[before[name]].wait()
+            await worker.start()
+            if name in done:
+                await joined(name)
+                done[name].set()
+
+        await self._all(SENDERS | READERS | PIPES, start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
         """Start the schedules of all producers and committers; ``start_us`` is a time on the run's clock."""
@@ -368,7 +436,9 @@ class Fleet:
         workers = [worker for worker in self._workers if worker.assignment.op in ops]
         results, late = await _gather_within([act(worker) for worker in workers], deadline_s)
         if late:
-            raise workers[late[0]].overdue_error(f"is not {goal} after {deadline_s:.0f} s")
+            worker = workers[late[0]]
+            unmet = worker.assignment.unmet if isinstance(worker.assignment, PipeAssignment) else ""
+            raise worker.overdue_error(f"is not {goal} after {deadline_s:.0f} s{unmet}")
         return results
 
 

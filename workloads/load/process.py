@@ -48,14 +48,21 @@ class Progress:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def _others_in_session(leader: int) -> list[int]:
-    """Return the processes that belong to the session of a process (proc(5)), without itself."""
-    found = []
+def descendants(ancestor: int) -> list[int]:
+    """Return the processes that a process has started, and theirs (proc(5)), without those that are dead."""
+    children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            session = (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[3]
-            if int(session) == leader and int(folder.name) != leader:
-                found.append(int(folder.name))
+            state, parent, *_ = (
+                (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+            )
+            if state not in "ZX":
+                children.setdefault(int(parent), []).append(int(folder.name))
+    found, unread = list[int](), [ancestor]
+    while unread:
+        own = children.get(unread.pop(), [])
+        found += own
+        unread += own
     return found
 
 
@@ -109,7 +116,7 @@ class WorkerProcess:
             return
         self.quitting = True
         # the kernel ends a service's first process with the worker, but not the processes that it has started
-        children = _others_in_session(self._process.pid) if self.assignment.op == "pipe" else []
+        children = descendants(self._process.pid) if self.assignment.op == "pipe" else []
         for pid in (self._process.pid, *children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -5,6 +5,7 @@ engine's state) and the missing heartbeat, which a running worker process writes
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,10 +18,13 @@ from aftershock.faults.kinds.fault import (
     ForRule,
     Injection,
     InjectionContext,
+    PlanContext,
     Report,
 )
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
+from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.workloads import Workload
 from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients, with_op
 from aftershock.faults.targets.values import ClientState, Heartbeat
 
@@ -109,6 +113,22 @@ class DownInjection(Injection):
         return {client: await self.context.world.last_heartbeat(client) for client in self.targets.clients}
 
 
+async def services_among(clients: Sequence[str], context: InjectionContext) -> list[str]:
+    """Return those of the clients that are processes of a service."""
+    services = {client.name for client in await context.world.clients() if client.op == "pipe"}
+    return [client for client in clients if client in services]
+
+
+async def require_told(clients: Sequence[str], context: InjectionContext) -> None:
+    """Raise FaultError if it can't be told which member of its group a process of a service is."""
+    for client in await services_among(clients, context):
+        if await context.world.in_group(client) is None:
+            raise FaultError(
+                f"it can't be told which member of its group is {client}, because several processes joined at the same "
+                "time: let the service set its `client.id` to the word {member}"
+            )
+
+
 class ClientFault(Fault):
     """Base of faults on all clients of an arm, or only on its producers or consumers (``op``)."""
 
@@ -117,6 +137,8 @@ class ClientFault(Fault):
     drops_traffic = True
     for_rule: ClassVar[ForRule] = "needed"
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "clients"),)
+    needs_members: ClassVar[bool] = False
+    """True for a kind that must know which member of its group a process of a service is."""
 
     client: ClientText
     op: Op | None = None
@@ -142,3 +164,20 @@ class ClientFault(Fault):
     def client_text(self) -> str:
         """The selector of the fault's clients as plans write it, such as ``orders/baseline``."""
         return with_op(self.client, self.op)
+
+
+def grouped_pipe(fault: ClientFault, workload: Workload) -> bool:
+    """Return True if the processes of a workload's services can be targets of a fault on members."""
+    return workload.pipe is not None and (workload.pipe.group is not None or not fault.needs_members)
+
+
+def no_member(fault: ClientFault, plan: PlanContext) -> Problem:
+    """Return the problem of a fault on members whose clients are members of no group."""
+    message = f"no consumer of `{fault.client}` is in a group: use an arm with `group` in `consume`"
+    pipes = [load for load in plan.workloads.values() if load.pipe]
+    if any(fault.selector.matches(load.name, arm, "pipe") for load in pipes for arm in load.arms):
+        message = (
+            f"the plan does not say in which group the processes of the service `{fault.client}` are: add `group` to "
+            "its `pipe`"
+        )
+    return Problem(("client",), message)

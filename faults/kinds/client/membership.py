@@ -7,6 +7,9 @@ reserve; with ``for`` they leave at the heal. ``evict`` keeps a member from poll
 ``max.poll.interval.ms``, after which its client library leaves the group (KIP-62); the member then continues with the
 records that it has. ``churn`` lets members leave, die or return, one after the other; the compiler draws the changes,
 so that equal seeds give equal sequences, and at least one member stays in the group.
+
+Processes of a service are members too. A service has no switch for its polling, so ``evict`` removes its member from
+the group, as an administrator does (LeaveGroup, KIP-345); the service learns of it by its next heartbeat or commit.
 """
 
 import random
@@ -19,7 +22,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictInt
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.client.base import ClientFault, DownInjection
+from aftershock.faults.kinds.client.base import (
+    ClientFault,
+    DownInjection,
+    grouped_pipe,
+    no_member,
+    require_told,
+    services_among,
+)
 from aftershock.faults.kinds.fault import (
     READ_BACK_US,
     Band,
@@ -42,33 +52,22 @@ JOINED_DEADLINE_MS = 60_000
 
 
 class MemberFault(ClientFault):
-    """Base of faults on members of consumer groups.
-
-    ``of_services`` is True for a kind that needs nothing of a member but its process, so that services can be targets.
-    """
+    """Base of faults on members of consumer groups."""
 
     unavailable: ClassVar[Impact] = "members"
-    of_services: ClassVar[bool] = False
+    needs_members: ClassVar[bool] = True
     op: Op | None = "consume"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        if self.op != "consume":
-            yield Problem(("op",), "only consumers are members of groups: omit `op`")
+        if self.op not in ("consume", "pipe"):
+            yield Problem(("op",), "only consumers and services are members of groups: omit `op`")
         elif not plan.unreadable_workloads and not any(
-            (workload.consume and workload.consume.group) or (self.of_services and workload.pipe)
+            (workload.consume and workload.consume.group and self.selector.matches(workload.name, arm, "consume"))
+            or (grouped_pipe(self, workload) and self.selector.matches(workload.name, arm, "pipe"))
             for workload in plan.workloads.values()
             for arm in workload.arms
-            if self.selector.matches(workload.name, arm, "consume" if workload.consume else "pipe")
         ):
-            message = f"no consumer of `{self.client}` is in a group: use an arm with `group` in `consume`"
-            if any(
-                self.selector.matches(load.name, arm, "pipe") for load in plan.workloads.values() for arm in load.arms
-            ):
-                message = (
-                    f"the coordinator does not tell which members are processes of the service `{self.client}`: use "
-                    "leave, kill_client or pause_client"
-                )
-            yield Problem(("client",), message)
+            yield no_member(self, plan)
 
 
 async def group_witness(clients: tuple[str, ...], context: InjectionContext, *, present: bool) -> Witness:
@@ -78,9 +77,11 @@ async def group_witness(clients: tuple[str, ...], context: InjectionContext, *, 
         return [await context.world.in_group(client) for client in clients]
 
     members = await retry_refused(membership, context.clock, READ_DEADLINE_MS)
-    listed, asked = members.count(True), len(clients) if present else 0
+    # of a process of a service that can't be told from others, nothing is known
+    listed, known = members.count(True), len(members) - members.count(None)
+    asked = known if present else 0
     what = "clients that the coordinator of their group lists as members"
-    return Witness(what, asked, listed, "clients", len(clients), ok=listed == asked)
+    return Witness(what, asked, listed, "clients", known, ok=listed == asked and known > 0)
 
 
 async def wait_until_joined(clients: Sequence[str], context: InjectionContext) -> None:
@@ -91,8 +92,13 @@ async def wait_until_joined(clients: Sequence[str], context: InjectionContext) -
         for client in clients:
             if states.get(client) != "running":
                 return f"{client} does not run"
-            if not await context.world.in_group(client):
-                return f"the coordinator does not list {client} as a member"
+            listed = await context.world.in_group(client)
+            if not listed:
+                return (
+                    f"the coordinator does not list {client} as a member"
+                    if listed is False
+                    else f"it can't be told which member of its group is {client}"
+                )
         return None
 
     await wait_until(missing, context.clock, JOINED_DEADLINE_MS)
@@ -107,7 +113,7 @@ class LeaveInjection(DownInjection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report that the coordinator does not list the members, and each second that their processes are gone."""
-        if self.members:  # the coordinator does not tell which members are processes of a service
+        if self.members:
             report(await group_witness(self.targets.clients, self.context, present=False))
         await super().hold(until_us, report)
 
@@ -122,7 +128,7 @@ class Leave(MemberFault):
     remedy = "The members are started, and the group's coordinator lists them again."
     allowance_ms = 8_000  # a client closes in a second; Python, librdkafka or a JVM start in 1-4 s
     closes_connections = True
-    of_services = True
+    needs_members = False
 
     kind: Literal["leave"] = "leave"
 
@@ -175,6 +181,7 @@ class RollMembers(MemberFault):
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         targets = await self.target_clients(context, draws)
+        await require_told(targets.clients, context)
         undo = Undo("start_clients", {"clients": list(targets.clients)})
         return RollMembersInjection(context, targets, self.pause * 1000, undo=undo)
 
@@ -262,11 +269,48 @@ class EvictInjection(DownInjection):
         return Witness(what, len(beats), still, "clients", len(beats), ok=still == len(beats))
 
 
+@dataclass(eq=False)
+class RemovalInjection(DownInjection):
+    """Removal of services' members by an administrator; ``removed`` has their member ids by process."""
+
+    down = "running"
+    verb = "resume_clients"  # which does nothing to a process that runs
+
+    removed: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    async def put_down(self, client: str) -> None:
+        self.removed[client] = await self.context.world.evict_client(client)
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report each second that the coordinator lists none of the removed members; the processes join as new ones."""
+        clock = self.context.clock
+        report(await self.read_back())
+        while until_us is not None and (now_us := clock.now_us()) < until_us:
+            await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
+            report(await self.read_back())
+
+    async def read_back(self) -> Witness:
+        async def listed() -> int:
+            members = {client: await self.context.world.group_members(client) for client in self.removed}
+            return sum(member.id in self.removed[client] for client, of in members.items() for member in of)
+
+        count = sum(map(len, self.removed.values()))
+        left = await retry_refused(listed, self.context.clock, READ_DEADLINE_MS)
+        what = "removed members that the coordinator of their group still lists"
+        return Witness(what, asked=0, observed=left, unit="members", n=count, ok=left == 0 and count > 0)
+
+
 class Evict(MemberFault):
-    """Keep members of a consumer group from polling until the group has no such members, and let them continue."""
+    """Keep members of a consumer group from polling until the group has no such members, and let them continue.
+
+    Members that are processes of a service are removed from the group by an administrator.
+    """
 
     band = Band("#756bb1", "evict")
-    proof = "The members run and do not poll (read each second). At the end the group's coordinator lists them no more."
+    proof = (
+        "The members run and do not poll (read each second). At the end the group's coordinator lists them no more. "
+        "Of a service, the coordinator lists the removed members no more (read each second)."
+    )
     remedy = "The members poll, and the group's coordinator lists them again."
     allowance_ms = 8_000  # a member learns with its next poll that it has lost its partitions, and joins again
 
@@ -274,12 +318,19 @@ class Evict(MemberFault):
     kind: Literal["evict"] = "evict"
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        return EvictInjection(context, await self.target_clients(context, draws))
+        targets = await self.target_clients(context, draws)
+        services = await services_among(targets.clients, context)
+        if not services:
+            return EvictInjection(context, targets)
+        if len(services) < len(targets.clients):
+            raise FaultError(f"{self.client} has both consumers and processes of a service: write WORKLOAD/ARM")
+        await require_told(services, context)
+        return RemovalInjection(context, targets)
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)
         for workload in plan.workloads.values():
-            for name, arm in workload.arms.items():
+            for name, arm in workload.arms.items() if workload.consume else ():
                 if not self.selector.matches(workload.name, name, "consume") or self.for_ is None:
                     continue
                 setting = arm.settings.get("max.poll.interval.ms", POLL_INTERVAL_DEFAULT_MS)
@@ -376,6 +427,7 @@ class Churn(MemberFault):
         count = len(targets.clients)
         if count < MEMBERS_MIN:
             raise FaultError(f"{self.client} has one member, so its group can't churn; add `members` to the workload")
+        await require_told(targets.clients, context)
         away_max = min(self.away or count // 2, count - 1)
         undo = Undo("start_clients", {"clients": list(targets.clients)})
         numbers = [(which, who) for which, who in draws["changes"]]
@@ -384,15 +436,14 @@ class Churn(MemberFault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)
         for workload in plan.workloads.values():
-            consume = workload.consume
-            if consume is None or not any(
-                self.selector.matches(workload.name, arm, "consume") for arm in workload.arms
-            ):
+            consume, op = workload.consume, "pipe" if workload.pipe else "consume"
+            group = consume or workload.pipe
+            if group is None or not any(self.selector.matches(workload.name, arm, op) for arm in workload.arms):
                 continue
-            if consume.members < MEMBERS_MIN:
+            if group.members < MEMBERS_MIN:
                 message = f"the groups of `{workload.name}` have one member and can't churn: raise `members`"
                 yield Problem(("client",), message)
-            if consume.static and "kill" in self.changes and consume.protocol != "classic":
+            if consume and consume.static and "kill" in self.changes and consume.protocol != "classic":
                 message = (
                     "a static member that was killed can't return before its session times out "
                     "(UNRELEASED_INSTANCE_ID, KIP-848): write `changes: [leave]`, or remove `static`"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.client.base import ClientFault, DownInjection
+from aftershock.faults.kinds.client.base import ClientFault, DownInjection, grouped_pipe, no_member, require_told
 from aftershock.faults.kinds.fault import Band, Draws, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
@@ -34,7 +34,9 @@ SESSION_TIMEOUT_DEFAULT_MS = 45_000
 
 
 def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[str, int]]:
-    """Yield ``workload/arm`` and the session timeout in ms of each selected consumer that is a member of a group.
+    """Yield ``workload/arm`` and the session timeout in ms of each selected client that is a member of a group.
+
+    Of a service, whose settings are its own, nobody knows it.
 
     The session timeout is the client's ``session.timeout.ms`` in a classic group, and the broker setting
     ``group.consumer.session.timeout.ms`` in a KIP-848 group, 45 s by default (KIP-735). Without ``protocol`` in the
@@ -43,6 +45,10 @@ def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[st
     for workload in plan.workloads.values():
         consume = workload.consume
         for name, arm in workload.arms.items():
+            if workload.pipe and arm.client != "service" and selector.matches(workload.name, name, "pipe"):
+                timeout = str(arm.settings.get("session.timeout.ms"))
+                if workload.pipe.group:
+                    yield f"{workload.name}/{name}", int(timeout) if timeout.isdecimal() else SESSION_TIMEOUT_DEFAULT_MS
             if consume is None or consume.group is None or not selector.matches(workload.name, name, "consume"):
                 continue
             setting: object = arm.settings.get("session.timeout.ms")
@@ -134,6 +140,7 @@ class Zombie(ClientFault):
     proof = "The kernel reports the consumers as stopped (read each second). The group coordinator has expelled them."
     remedy = "The consumers are resumed and are members of their group again."
     allowance_ms = 8_000  # it learns that it was expelled with its next heartbeat, and joins again
+    needs_members = True
 
     drawn = ("{client: CLIENT, for: 10s}",)
     kind: Literal["zombie"] = "zombie"
@@ -141,19 +148,24 @@ class Zombie(ClientFault):
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         targets = await self.target_clients(context, draws)
+        await require_told(targets.clients, context)
         for client in targets.clients:
             if not await context.world.in_group(client):
                 raise FaultError(f"the client {client} is a member of no group; start the fault after it has joined")
         return ZombieInjection(context, targets)
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
-        if self.op != "consume":
-            yield Problem(("op",), "only consumers have group sessions and can be zombies: omit `op`")
+        if self.op not in ("consume", "pipe"):
+            yield Problem(("op",), "only consumers and services have group sessions and can be zombies: omit `op`")
             return
         sessions = list(session_timeouts(self.selector, plan))
-        if not sessions and not plan.unreadable_workloads:
-            message = f"no consumer of the arm `{self.client}` is in a group: use an arm with `group` in `consume`"
-            yield Problem(("client",), message)
+        services = any(
+            grouped_pipe(self, load) and self.selector.matches(load.name, arm, "pipe")
+            for load in plan.workloads.values()
+            for arm in load.arms
+        )
+        if not sessions and not services and not plan.unreadable_workloads:
+            yield no_member(self, plan)
         for arm, session_ms in sessions:
             if self.for_ is not None and self.for_ < session_ms:
                 message = (

@@ -2,7 +2,8 @@
 
 The log is read at isolation level 0 and its control batches are decoded, so no client library is believed.
 
-* ``aborted_read``: a reader of committed records got a record whose transaction was aborted (Adya's G1a).
+* ``aborted_read``: a reader of committed records got a record whose transaction was aborted (Adya's G1a). A service
+  that promises exactly once is such a reader: none of its outputs may name an aborted input.
 * ``torn``: some records of a transaction are committed, and others are aborted or missing. Only acknowledged records
   can be missing.
 * ``lost_commit``: a transaction whose commit was acknowledged has a record that was aborted or is missing.
@@ -45,7 +46,9 @@ def reads_committed(evidence: Evidence, client: Client) -> bool:
 
 def of_transactions(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings about transactions of recorded tables, with ``fates`` of ``tables/settled.py``."""
-    parts = (_aborted_reads(read, fates, dims), _of_producers(read, fates), _fenced(read.batches))
+    parts = [_aborted_reads(read, fates, dims), _of_producers(read, fates), _fenced(read.batches)]
+    if read.outputs is not None:
+        parts.append(_aborted_inputs(read.log, read.outputs, fates, dims))
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -66,6 +69,27 @@ def _aborted_reads(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
     )
     client = F.concat_ws("/", "workload", "arm")
     return explode_facts(rows, [Fact("aborted_read", "consume", client, 1, F.col("fate") == "abort")])
+
+
+def _aborted_inputs(log: DataFrame, outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
+    """Return the findings about visible outputs of transactional services whose inputs were aborted."""
+    own = beside(dims.pipes.where("transactional").select("run", "client", "reads", "writes"))
+    decided = fates.where("fate is not null").select(*_PLACE, "fate")
+    inputs = (
+        log.join(own.select("run", F.col("reads").alias("topic")).distinct(), ["run", "topic"])
+        .join(decided, [*_PLACE])
+        .groupBy(*_RECORD, "topic")
+        .agg(F.max(F.col("fate") == "commit").alias("is_committed"))
+        .withColumnRenamed("topic", "reads")
+    )
+    visible = (
+        outputs.join(own.withColumn("topic", F.col("writes")), ["run", "topic"])
+        .join(fates.select(*_PLACE, F.coalesce("fate", F.lit("none")).alias("own_fate")), [*_PLACE], "left")
+        .where("own_fate is null or own_fate = 'commit'")
+        .select(*_RECORD, "client", "reads")
+    )
+    named = visible.join(inputs, [*_RECORD, "reads"]).withColumn("record", record())
+    return explode_facts(named, [Fact("aborted_read", "pipe", F.col("client"), 1, ~F.col("is_committed"))])
 
 
 def _of_producers(read: Tables, fates: DataFrame) -> DataFrame:

@@ -35,6 +35,11 @@ CAUGHT = {
 }
 """Check that fails a service, by its defect."""
 
+NOT_CAUGHT = {"none": "no alarm", "drops_marks": "`integrity/pipe_lost` (INCONCLUSIVE)"}
+
+FAULTS = {"forgets_at_the_end": "asked to end", "none": "asked to end"}
+"""Fault on the processes of a service; a broker is killed for all of them."""
+
 
 def main(defect: str) -> None:
     stopping = threading.Event()

@@ -96,6 +96,18 @@ class FakeClients:
             and self.clock.now_us() >= self._ready_us.get(worker, 0)
         )
 
+    async def member_ids(self: "FakeWorld", worker: str) -> frozenset[str] | None:
+        await self._called("member_ids", worker)
+        listed = await self.in_group(worker)
+        return None if listed is None else frozenset({f"{worker} id"} if listed else ())
+
+    async def evict_client(self: "FakeWorld", worker: str) -> frozenset[str]:
+        """Remove the member, which joins again under another id."""
+        await self._called("evict_client", worker)
+        ids = frozenset(member.id for member in self.members if member.client == worker)
+        self.members = [replace(member, id=f"{member.id}+") if member.id in ids else member for member in self.members]
+        return ids
+
     async def group_members(self: "FakeWorld", worker: str) -> Sequence[GroupMember]:
         await self._called("group_members", worker)
         return self.members

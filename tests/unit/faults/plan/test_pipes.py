@@ -169,8 +169,13 @@ def test_a_key_that_is_the_mark() -> None:
         ),
         (
             "kill_client, client: ours, op: pipe",
-            "evict, client: ours",
-            "the coordinator does not tell which members are processes of the service `ours`: use leave, kill_client or pause_client",
+            "churn, client: ours",
+            "the groups of `billing` have one member and can't churn: raise `members`",
+        ),
+        (
+            "kill_client, client: ours, op: pipe",
+            "join, client: ours member 1",
+            "`join` starts new members: name an arm",
         ),
         ("client: ours, op: pipe", "client: ours member 2", "there is no consumer 2 of the arm `ours`, which has 1"),
     ],
@@ -182,6 +187,31 @@ def test_mistakes(wrong: str, right: str, said: str) -> None:
     with pytest.raises(PlanError) as caught:
         load_plan(plan)
     assert said in "\n".join(caught.value.problems)
+
+
+@pytest.mark.parametrize("kind", ["zombie", "join", "churn", "evict"])
+def test_members_of_a_service_without_a_group(kind: str) -> None:
+    """Nobody could tell whether they are members; what needs only the processes works."""
+    plan = PLAN.replace(", group: biller", "")
+    load_plan(plan.replace("kill_client, client: ours, op: pipe", "leave, client: ours"))
+    with pytest.raises(PlanError) as caught:
+        load_plan(plan.replace("kill_client, client: ours, op: pipe", f"{kind}, client: ours"))
+    said = "the plan does not say in which group the processes of the service `ours` are: add `group` to its `pipe`"
+    assert said in "\n".join(caught.value.problems)
+
+
+@pytest.mark.parametrize("kind", ["zombie", "evict", "leave"])
+def test_members_of_a_service_are_targets_of_their_operation(kind: str) -> None:
+    load_plan(PLAN.replace("kill_client, client: ours, op: pipe", f"{kind}, client: ours, op: pipe"))
+
+
+def test_a_zombie_of_a_pipe_of_ours_must_outlast_its_session() -> None:
+    """That of a service is not known."""
+    plan = PLAN.replace("kill_client, client: ours, op: pipe", "zombie, client: ours")
+    load_plan(plan)
+    ours = plan.replace(SERVICE, "{client: confluent, settings: {session.timeout.ms: 6000}}")
+    with pytest.raises(PlanError, match="the group of `billing/ours` expels a paused consumer only after 6s"):
+        load_plan(ours)
 
 
 @pytest.mark.parametrize("client", ["ours", "ours member 1", "any member of ours", "billing/ours"])

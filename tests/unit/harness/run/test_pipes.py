@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aftershock.errors import ClusterError
+from aftershock.faults.plan.check import load_plan
 from aftershock.faults.targets.values import GroupMember
+from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.run import pipes as module
-from aftershock.harness.run.pipes import PERIOD_US, SETTLED_US, GroupRecorder, PipeArm, settle
+from aftershock.harness.run.pipes import PERIOD_US, SETTLED_US, GroupRecorder, PipeArm, in_turn, settle
+from aftershock.harness.world.group_members import MemberOwners, read_owners
 
 ARM = PipeArm("billing", "ours", "orders", "billed", "biller")
 IDLE_US = 30_000_000
@@ -95,7 +99,7 @@ async def test_an_answer_that_is_missing_is_no_progress(monkeypatch: pytest.Monk
     assert (False, True, []) == (event["idle"], event["commits"], event["positions"])
 
 
-def test_changes_of_owners_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_owners_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the last time at which the former owners were seen, and what was committed then."""
     polls: list[tuple[dict[str, list[tuple[str, int]]] | None, dict[tuple[str, int], int]]] = [
         ({"a": [("orders", 0), ("orders", 1)]}, {}),
@@ -106,6 +110,7 @@ def test_changes_of_owners_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None
     home, clock = Home(), Clock()
     recorder = object.__new__(GroupRecorder)
     recorder._home, recorder._clock, recorder._seen = home, clock, {}  # type: ignore[assignment]
+    recorder._spool, recorder._groups = tmp_path, {"biller": MemberOwners(("one",))}
 
     def members(_admin: object, _group: str) -> tuple[GroupMember, ...]:
         owned = polls[clock.us // PERIOD_US][0]
@@ -118,7 +123,34 @@ def test_changes_of_owners_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(len(polls)):
         clock.us = number * PERIOD_US
         recorder._poll_group(None, "biller")  # type: ignore[arg-type]
+    assert {"a": [], "b": []} == read_owners(tmp_path, "biller")  # no process was seen to start
     first, second = home.events
     assert [["orders", 0, "a"], ["orders", 1, "a"]] == first["owners"]
     assert [["orders", 0, "a"], ["orders", 1, "b"]] == second["owners"]
     assert (PERIOD_US, [["orders", 0, 4]]) == (second["since_us"], second["offsets"])
+
+
+FAULTS = """
+faults:
+  - {kind: %s, client: ours, at: 2s, for: 60s}
+"""
+
+
+@pytest.mark.parametrize("kind", ["zombie", "join", "churn", "evict", "leave", "kill_client"])
+def test_processes_start_one_after_the_other_if_a_fault_tells_them_apart(kind: str) -> None:
+    plan = """
+name: billing
+topics:
+  - {name: orders, partitions: 6, replication: 3}
+  - {name: billed, partitions: 6, replication: 3}
+workloads:
+  - name: billing
+    produce: {topic: orders, rate: 60/s, keys: 200}
+    pipe: {from: orders, to: billed, group: biller, members: 2}
+    arms: {ours: {client: service, command: [python3, b.py]}, other: {client: service, command: [python3, b.py]}}
+"""
+    timeline = compile_checked(load_plan(plan + FAULTS % kind), 0)
+    names = ("billing-ours-pipe-1", "billing-ours-pipe-2")
+    if kind == "join":  # the third is in reserve
+        assert {"ours": 1} == timeline.workloads[0]["pipe"]["reserve"]
+    assert ([] if kind in ("leave", "kill_client") else [names]) == in_turn(timeline)

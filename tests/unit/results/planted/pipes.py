@@ -9,6 +9,7 @@ import pandas as pd
 
 from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.transactions import ABORTED, RECORDS, committed_run
 from aftershock.tests.unit.results.planted.world import Run, led_run, typed
 
 FROM_US = 1_700_000_000_000_000
@@ -377,3 +378,66 @@ def exactly_once_offsets_first(run: Run) -> None:
     rows = run.frames["offsets"]
     own = rows.index[rows["topic_partition"] == 5]
     run.set("offsets", own, timestamp_ms=rows.loc[own, "timestamp_ms"] - 400)
+
+
+@cache
+def aborted_inputs_run() -> Run:
+    """Return a run with a transactional service whose inputs are in transactions, a fifth of which are aborted.
+
+    Each output is a transaction; the service, which reads committed records, writes none for an aborted input.
+    """
+    run = committed_run().copy("aborted-inputs")
+    run.documents["run"]["origin_unix_us"] = FROM_US
+    pipe = {"from": "orders", "to": {"svc": "billed"}, "groups": {}, "members": 2, "rack": "b", "transactional": True}
+    pipe |= {"mark": "header", "outputs_min": 1, "outputs_max": 1, "restart_ms": 1000}
+    arms = {"svc": {"client": "service", "settings": {}, "client_rack": None}}
+    timeline = run.documents["timeline"]
+    timeline["workloads"].append({"name": "billing", "produce": None, "consume": None, "pipe": pipe, "arms": arms})
+    timeline["topics"].append(dict(timeline["topics"][0]) | {"name": "billed"})
+    log = run.frames["log"]
+    _bill(run, log[log["seq"] // RECORDS % 5 != ABORTED % 5])
+    run.documents["events"].append(_settled(idle=False))
+    return run
+
+
+def _bill(run: Run, inputs: pd.DataFrame) -> None:
+    """Add an output of each input, in a transaction of its own."""
+    rows = run.frames["log"]
+    ends = rows[rows["topic"] == "billed"].groupby("partition")["offset"].max() + 2
+    turn = inputs.sort_values(["partition", "offset"]).groupby("partition").cumcount()
+    offset = 2 * turn + inputs["partition"].map(ends).fillna(0).astype(int)
+    sent = run.frames["produce"][["producer_id", "seq", "done_us"]]
+    written_us = inputs.merge(sent, on=["producer_id", "seq"], how="left")["done_us"].to_numpy() + 20_000
+    own = {"topic": "billed", "topic_id": "t2", "leader_epoch": 0}
+    outputs = inputs.assign(**own, offset=offset, timestamp_ms=(written_us + FROM_US) // 1000)
+    run.frames["log"] = typed("log", pd.concat([rows, outputs], ignore_index=True))
+    delivered = outputs.assign(workload="billing", arm="svc", client="reference", op="pipe")
+    delivered = delivered.assign(worker="billing-svc-outputs", done_us=written_us + 2_000, status="ok", bytes=1000)
+    read = [run.frames["consume"], delivered.assign(client_rack="b")]
+    run.frames["consume"] = typed("outcomes", pd.concat(read, ignore_index=True))
+    data = outputs[["topic", "topic_id", "partition", "leader_epoch"]].assign(
+        first_offset=outputs["offset"], last_offset=outputs["offset"], kafka_producer_id=PID, transactional=True
+    )
+    data = data.assign(kafka_epoch=0, base_sequence=0)
+    ended = {"first_offset": data["first_offset"] + 1, "last_offset": data["last_offset"] + 1, "marker": "commit"}
+    batches = [run.frames["batches"], data, data.assign(**ended)]
+    run.frames["batches"] = typed("batches", pd.concat(batches, ignore_index=True))
+
+
+@defect(
+    "an output of a transactional service for an input whose transaction was aborted",
+    fails=("integrity/aborted_read",),
+    base=aborted_inputs_run,
+)
+def exactly_once_of_aborted(run: Run) -> None:
+    log = run.frames["log"]
+    _bill(run, log[(log["topic"] == "orders") & (log["producer_id"] == 0) & (log["seq"] == ABORTED * RECORDS)])
+
+
+@defect(
+    "the same of a service that does not promise exactly once, and may read uncommitted inputs: no alarm",
+    base=aborted_inputs_run,
+)
+def at_least_once_of_aborted(run: Run) -> None:
+    run.documents["timeline"]["workloads"][-1]["pipe"]["transactional"] = False
+    exactly_once_of_aborted(run)

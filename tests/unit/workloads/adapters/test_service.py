@@ -151,3 +151,42 @@ def test_one_that_ignores_sigterm_is_killed(start: Start, tmp_path: Path, monkey
     assert service._process
     assert service._process.returncode == -9
     assert ["up"] == events(tmp_path, "service_killed")[0]["lines"]
+
+
+def test_a_service_in_the_background_is_told_and_ends(start: Start, tmp_path: Path) -> None:
+    """A daemon is in a session of its own; it is killed with the service that it belongs to."""
+    note = tmp_path / "daemon"
+    daemon = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    code = f"""
+import subprocess, sys, time, pathlib
+subprocess.Popen([sys.executable, "-c", {daemon!r}], start_new_session=True)
+while not pathlib.Path({str(note)!r}).exists() or not pathlib.Path({str(note)!r}).read_text(): time.sleep(0.01)
+"""
+    service = start(code, ready={"log": "never"})
+    with pytest.raises(WorkloadError, match="exit status 0 before it was ready and left 1 processes in the background"):
+        service.prepare()
+    assert not Path(f"/proc/{note.read_text()}").exists()
+
+
+def test_much_output_is_cut_off(start: Start, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line for which the run waits is found behind it, and the last lines are those of the end."""
+    monkeypatch.setattr(module, "LOG_BYTES_MAX", 1 << 20)
+    code = (
+        "print('\\n'.join(['x' * 99] * 50_000)); print('ready'); print('last words', flush=True); raise SystemExit(3)"
+    )
+    service = start(code, ready={"log": "ready"})
+    service._start()
+    step_until(service, lambda: bool(service.counters()["exits"]))
+    said = capfd.readouterr().err
+    assert service._said_ready.is_set()
+    assert len(said) < (1 << 20) + 10_000
+    assert "its further output is not kept" in said
+    assert service._ending()[-1] == "last words"
+
+
+def test_secrets_are_in_no_line(start: Start, tmp_path: Path, capfd: Any) -> None:
+    code = "import time; print('sasl.password=hunter22', flush=True); time.sleep(0.7)"
+    service = start(code)
+    service.prepare()
+    step_until(service, lambda: bool(events(tmp_path, "service_exited")))
+    assert "hunter22" not in capfd.readouterr().err + (tmp_path / "events.jsonl").read_text()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -12,7 +13,8 @@ import pytest
 from aftershock.errors import WorkloadError
 from aftershock.tests.mock_cluster import MockCluster
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.assignment import PipeAssignment
+from aftershock.workloads.load.fleet import Fleet, read_lives
 from aftershock.workloads.load.logread import ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.outcomes import convert
 
@@ -333,3 +335,43 @@ def test_workers_need_names_of_their_own(bench: Bench) -> None:
     """Two workers with one name would share a log and a spool."""
     with pytest.raises(ValueError, match="names must be unique"):
         Fleet([bench.produce(), bench.produce()], bench.logs)
+
+
+def piped(bench: Bench, name: str, code: str, **more: Any) -> PipeAssignment:
+    common = bench.consume().model_dump(include={*PipeAssignment.model_fields} - {"op", "worker", "members", "number"})
+    bench.consume().spool.mkdir(exist_ok=True)
+    own = {"worker": name, "op": "pipe", "to": "billed", "command": [sys.executable, "-c", code]}
+    return PipeAssignment.model_validate(common | own | more)
+
+
+async def test_a_service_that_never_becomes_ready(bench: Bench) -> None:
+    """The sentence says what was waited for."""
+    service = piped(bench, "p", "import time; time.sleep(600)", ready={"log": "started"})
+    async with Fleet([service], bench.logs) as fleet:
+        with pytest.raises(
+            WorkloadError, match=r"not ready after 2 s \(no line of its output matches `started`\); its"
+        ):
+            await fleet.start(2)
+
+
+async def test_workers_in_turn(bench: Bench) -> None:
+    """Each starts when the one before has joined; a service in reserve does not start."""
+    joined: list[str] = []
+    note = bench.logs.parent / "started"
+
+    def service(name: str, **more: Any) -> PipeAssignment:
+        code = f"import time; open({str(note)!r}, 'a').write('{name} '); time.sleep(600)"
+        return piped(bench, name, code, **more)
+
+    async def join(_name: str) -> None:
+        joined.append(note.read_text())
+
+    names = ("p1", "p2", "p3")
+    async with Fleet([*map(service, reversed(names)), service("p4", reserve=True)], bench.logs) as fleet:
+        await fleet.start(60, [names], join)
+        assert ["p1 ", "p1 p2 ", "p1 p2 p3 "] == joined
+        lives = read_lives(bench.consume().spool, [*names, "p4"])
+        assert dict.fromkeys(names, "running") == {name: life.state for name, life in lives.items()}
+        await fleet.quit()
+        lives = read_lives(bench.consume().spool, names)
+        assert dict.fromkeys(names, "ended") == {name: life.state for name, life in lives.items()}

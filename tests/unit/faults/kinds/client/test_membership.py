@@ -9,6 +9,7 @@ import pytest
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.targets.values import GroupMember
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.tests.unit.faults.conftest import FRAME
 from aftershock.tests.unit.faults.fakes.clients import CONSUMER
@@ -157,7 +158,7 @@ async def test_a_group_of_one_cannot_churn(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("{kind: leave, at: 1s, for: 5s, client: baseline, op: produce}", "only consumers are members of groups"),
+        ("{kind: leave, at: 1s, for: 5s, client: baseline, op: produce}", "only consumers and services are members"),
         ("{kind: join, at: 1s, client: baseline member 1}", "`join` starts new members: name an arm"),
         ("{kind: leave, at: 1s, client: baseline}", "a leave needs `for`"),
         (
@@ -171,3 +172,77 @@ def test_bad_plans(fault: str, said: str) -> None:
     """Each gives a sentence."""
     with pytest.raises(PlanError, match=said):
         load_plan(FRAME + f"  - {fault}\n")
+
+
+FRAME_OF_SERVICE = (
+    FRAME.replace("consume: {topic: orders, group: readers}", "pipe: PIPE")
+    .replace(
+        "pipe: PIPE",
+        """pipe: {from: orders, to: billed, group: biller, members: 2}
+    arms: {baseline: {client: service, command: [billing]}}""",
+    )
+    .replace("topics:\n", "topics:\n  - {name: billed, partitions: 6, replication: 3}\n")
+)
+SERVICES = "orders-baseline-pipe-1", "orders-baseline-pipe-2"
+EVICT = "{id: removed, at: 1s, for: 4s, kind: evict, client: baseline member 1}"
+
+
+def serve(stage: Stage) -> None:
+    """Let the consumer be two processes of a service."""
+    stage.frame, crew = FRAME_OF_SERVICE, stage.world.crew
+    consumer = crew.pop(CONSUMER)
+    for number, name in enumerate(SERVICES, 1):
+        crew[name] = replace(consumer, name=name, op="pipe", number=number)
+        stage.world.grouped.add(name)
+        stage.world.members.append(GroupMember(name, f"id {number}", None, frozenset()))
+
+
+async def test_an_administrator_removes_a_process_of_a_service(stage: Stage) -> None:
+    """Its member is listed no more, and it joins as another."""
+    serve(stage)
+    await stage.play(EVICT)
+    assert [SERVICES[0]] == stage.world.called("evict_client")
+    assert ["id 1+", "id 2"] == [member.id for member in stage.world.members]
+    assert stage.all_ok("removed")
+    assert {(0, 0, 1)} == {(w.asked, w.observed, w.n) for w in stage.journal.witnesses("removed")}
+    assert [] == stage.world.called("stop_polling")
+
+
+async def test_a_coordinator_that_keeps_a_removed_member(stage: Stage) -> None:
+    serve(stage)
+
+    async def nothing(worker: str) -> frozenset[str]:
+        return frozenset(member.id for member in stage.world.members if member.client == worker)
+
+    stage.world.evict_client = nothing  # type: ignore[method-assign, assignment]
+    await stage.play(EVICT)
+    assert not any(witness.ok for witness in stage.journal.witnesses("removed"))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        EVICT,
+        "{id: removed, at: 1s, for: 9s, kind: zombie, client: baseline member 1}",
+        "{id: removed, at: 1s, for: 9s, kind: churn, client: baseline}",
+        "{id: removed, at: 1s, kind: roll_members, client: baseline}",
+    ],
+)
+async def test_processes_that_cannot_be_told_apart(stage: Stage, fault: str) -> None:
+    """The injection fails before anything is done."""
+    serve(stage)
+    stage.world.grouped.clear()
+    await stage.play(fault)
+    assert "it can't be told which member of its group is orders-baseline-pipe-1" in str(
+        stage.line("removed", "failed").why
+    )
+    assert {"running"} == {client.state for client in stage.world.crew.values()}
+
+
+async def test_a_service_leaves_whether_or_not_it_can_be_told(stage: Stage) -> None:
+    """Its processes suffice; without knowing its members, nothing is said of them."""
+    serve(stage)
+    stage.world.grouped.clear()
+    await stage.play(LEAVE)
+    assert stage.all_ok("gone")
+    assert LISTED not in [witness.what for witness in stage.journal.witnesses("gone")]

@@ -103,11 +103,11 @@ async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
         ),
         (
             FRAME.replace(", group: readers", "") + "  - {at: 1s, for: 50s, kind: zombie, client: baseline}\n",
-            "no consumer of the arm `baseline` is in a group",
+            "no consumer of `baseline` is in a group",
         ),
         (
             FRAME + "  - {at: 1s, for: 50s, kind: zombie, client: baseline, op: produce}\n",
-            "only consumers have group sessions",
+            "only consumers and services have group sessions",
         ),
     ],
 )
