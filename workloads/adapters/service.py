@@ -83,7 +83,7 @@ class ServicePipe:
         if assignment.file is not None:
             Path(words["file"]).write_text(filled(assignment.file), encoding="utf-8")
         self._exits = self._logged = 0
-        self._others: frozenset[int] = frozenset()  # processes that are not the service's
+        self._others = frozenset(descendants(os.getpid()))  # processes that are not the service's
         self._restart_us: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -94,7 +94,6 @@ class ServicePipe:
         """
         # processes that it starts in the background stay our descendants when it ends (prctl(2))
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self._others = frozenset(descendants(os.getpid()))
         self._start()
         lives_us = self._clock() + _LIVES_US
         while not self._is_ready() or self._clock() < lives_us:
