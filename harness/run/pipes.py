@@ -6,12 +6,10 @@ of each partition after a change, ``since_us``, the last time at which the owner
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from itertools import repeat
+from typing import Any
 
 from aftershock.errors import AftershockError
 from aftershock.faults.targets.values import TopicPartition
@@ -19,12 +17,9 @@ from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.kafka.groups import committed_offsets, members
-from aftershock.harness.run.recording import in_thread
+from aftershock.harness.run.polling import PERIOD_US, Poll, PollingRecorder
 from aftershock.harness.safety.rundir import RunClock, RunDir
 
-PERIOD_US = 500_000
-_CPU_MAX = 0.01
-"""Share of a core that the polls of all groups may take."""
 SETTLED_US = 2_000_000
 """Time without a new output after which a service that has committed the ends of its inputs is done."""
 SETTLE_LIMIT_US = 300_000_000
@@ -51,42 +46,30 @@ def pipe_arms(timeline: Timeline) -> list[PipeArm]:
     ]
 
 
-class GroupRecorder:
+class GroupRecorder(PollingRecorder):
     """Async context manager that records the owners of the partitions in the groups of a plan's services."""
 
     def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock) -> None:
-        self._cluster, self._home, self._clock = cluster, home, clock
+        super().__init__(cluster, clock)
+        self._home = home
         self._groups = [arm.group for arm in pipe_arms(timeline) if arm.group]
         self._seen: dict[str, tuple[int, dict[TopicPartition, str] | None, dict[TopicPartition, int]]] = {}
-        self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        if self._groups:
-            self._task = asyncio.create_task(self._poll())
-        return self
+    def lanes(self) -> Sequence[Iterator[Poll]]:
+        return [repeat(self._poll_groups)] if self._groups else []
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    def _poll_groups(self, admin: Admin) -> None:
+        for group in self._groups:
+            self._poll_group(admin, group)
 
-    async def _poll(self) -> None:
-        with closing(self._cluster.admin.copy()) as admin:
-            while True:
-                began_us = self._clock.now_us()
-                used_s = sum([await in_thread(self._poll_group, admin, group) for group in self._groups])
-                await self._clock.sleep_until_us(began_us + max(PERIOD_US, int(used_s / _CPU_MAX * 1e6)))
-
-    def _poll_group(self, admin: Admin, group: str) -> float:
-        """Ask a group's coordinator for its members; return the CPU time that it took in seconds."""
-        began_s, asked_us = time.thread_time(), self._clock.now_us()
+    def _poll_group(self, admin: Admin, group: str) -> None:
+        """Ask a group's coordinator for its members."""
+        asked_us = self._clock.now_us()
         try:
             owners = {place: member.id for member in members(admin, group) for place in member.partitions}
             committed = committed_offsets(admin, group)
         except AftershockError:  # the coordinator may be down: the next answer covers the time until then
-            return time.thread_time() - began_s
+            return
         since_us, before, position = self._seen.get(group, (asked_us, None, {}))
         answered_us = self._clock.now_us()
         if owners != before:
@@ -95,7 +78,6 @@ class GroupRecorder:
             named = {"group": group, "since_us": since_us}
             self._home.event(answered_us, "group_changed", **named, owners=rows, offsets=offsets)
         self._seen[group] = asked_us, owners, committed
-        return time.thread_time() - began_s
 
 
 async def settle(
