@@ -24,23 +24,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.records import LOG_READER, Fact, explode_facts, no_record, place_of, record
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.transactions import reads_committed
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
 
 _PLACE = ("run", "topic", "partition", "offset")
 _RECORD = ("run", "producer_id", "seq")
-READ_COMMITTED = "read_committed"
-
-
-def reads_committed(evidence: Evidence, client: Client) -> bool:
-    """Return True if a client's consumers read committed records only, as planned or by their library's default."""
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
-    isolation = (workload.get("consume") or {}).get("isolation")
-    library = (workload["arms"][client.arm] or {}).get("client", "confluent")
-    if isolation is None and library == "exec":
-        return False  # nobody knows
-    return bool((isolation or (READ_COMMITTED if library == "confluent" else "")) == READ_COMMITTED)
 
 
 def of_transactions(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
