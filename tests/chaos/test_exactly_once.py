@@ -37,7 +37,7 @@ RULES = {
     "charging": {"lost", "torn", "lost_commit", "unaborted"},
     "careful": {"lost", "aborted_read"},
     "hasty": {"lost"},
-    "billing": {"lost", "pipe_lost", "pipe_duplicate", "pipe_order"},
+    "billing": {"lost", "pipe_lost", "pipe_duplicate", "pipe_order", "output_without_offset"},
 }
 """Rules that must be judged, for the log and for each workload."""
 

@@ -14,6 +14,11 @@ be in the order of those inputs. Inputs without a key have no order that a servi
 input's position may take effect without it. Of others, the group committed a position above an input before the input's
 first output was in the log, so that a crash in between would have lost it. Both times are those of the brokers. Inputs
 without any output are lost, and not counted here.
+
+**Output without offset** is the reverse, of transactional services only: an input with a committed output, of which no
+position above it was committed, or first outside of a transaction. A crash in between would have repeated the output.
+Whether output and position were part of the same transaction is not judged: a service of several stages, such as one of
+Kafka Streams with a repartition topic, commits the position with the first stage and the output with the last.
 """
 
 from collections.abc import Callable
@@ -24,6 +29,7 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.explanations.rewrites import CLOCKS
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
+from aftershock.results.evidence.groups import OFFSETS_READ
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
 
@@ -77,7 +83,7 @@ def pipes(
     found = explode_facts(judged, facts).unionByName(explode_facts(unmarked.withColumn("record", no_record()), named))
     tables = [_repeated(inputs, written), _order(inputs, written), _offsets(read, dims, judged)]
     if fates is not None:
-        tables.append(_outside(read.outputs, fates, dims))
+        tables += [_outside(read.outputs, fates, dims), _without_offset(read, dims, judged)]
     return reduce(DataFrame.unionByName, tables, found)
 
 
@@ -100,6 +106,36 @@ def _outside(outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
     joined = outputs.join(beside(own), ["run", "topic"]).join(within, ["run", *_SPOT], "left")
     outside = Fact("offsets_without_output", SIDE, F.col("client"), 1, F.col("within").isNull())
     return explode_facts(joined.withColumn("record", record()), [outside])
+
+
+def _without_offset(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
+    """Return the findings about committed outputs of transactional services whose inputs' positions were not.
+
+    The first commit above an input counts, in the order of the log of the group's coordinator.
+    """
+    readable = {
+        run
+        for run, evidence in enumerate(dims.evidences)
+        if any(line["event"] == OFFSETS_READ and not line.get("error") for line in evidence.events)
+    }
+    own = dims.pipes.where("transactional and group <> ''").where(F.col("run").isin(readable))
+    own = own.select("run", "client", "group", F.col("reads").alias("topic"))
+    partition = ("run", "client", "topic", "partition")
+    commits = (
+        read.offsets.where("committed is not null")
+        .join(beside(own), ["run", "group", "topic"])
+        .select(
+            *("run", "client", "topic", F.col("topic_partition").alias("partition")),
+            (F.col("committed") - 1).alias("offset"),
+            F.struct(F.col("offset").alias("at"), "transactional").alias("commit"),
+        )
+    )
+    due = judged.where("outputs > 0").join(beside(own.select("run", "client")), ["run", "client"], "left_semi")
+    above = Window.partitionBy(*partition).orderBy(F.col("offset").desc())
+    joined = due.select(*partition, "offset", "record").unionByName(commits, allowMissingColumns=True)
+    joined = joined.withColumn("first", F.min("commit").over(above)).where("record is not null")
+    lacking = ~F.coalesce(F.col("first")["transactional"], F.lit(False))
+    return explode_facts(joined, [Fact("output_without_offset", SIDE, F.col("client"), 1, lacking)])
 
 
 def _to_run_us(dims: Dims, column: str) -> Column:
