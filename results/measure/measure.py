@@ -119,7 +119,9 @@ def measure(
         early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered, settled.log)))
         early["pipes"] = pool.submit(_rows, lambda: explained(pipes(read, small, persist, settled.fates)))
         if (fates := settled.fates) is not None:
-            early["transactions"] = pool.submit(_rows, lambda: explained(of_transactions(recorded, fates, small)))
+            early["transactions"] = pool.submit(
+                _rows, lambda: explained(of_transactions(recorded, fates, small, persist))
+            )
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         screened = None if lanes is None else [row.asDict() for row in lanes.result()]

@@ -32,6 +32,7 @@ from aftershock.results.checks.findings.records import Fact, explode_facts, no_r
 from aftershock.results.evidence.groups import OFFSETS_READ
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
+from aftershock.results.tables.settled import with_fate
 
 SIDE = "pipe"
 _INPUT = ("run", "client", "producer_id", "seq")
@@ -43,7 +44,7 @@ def pipes(
 ) -> DataFrame | None:
     """Return the findings about pipes as in ``records.summed``; None if no run has a pipe.
 
-    ``persist`` caches a Spark table, ``fates`` has the offsets of records in transactions (``tables/settled.py``).
+    ``persist`` caches a Spark table, ``fates`` are those of ``tables/settled.py``.
 
     Further findings are only reported: ``pipe_unmarked`` counts the outputs, broken if they name no input of the run,
     and ``pipe_unreached`` the inputs that are not judged.
@@ -102,9 +103,8 @@ def _repeated(inputs: DataFrame, written: DataFrame) -> DataFrame:
 def _outside(outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings about outputs of transactional services that were written outside of transactions."""
     own = dims.pipes.where("transactional").select("run", "client", F.col("writes").alias("topic"))
-    within = fates.select("run", *_SPOT, F.lit(True).alias("within"))
-    joined = outputs.join(beside(own), ["run", "topic"]).join(within, ["run", *_SPOT], "left")
-    outside = Fact("offsets_without_output", SIDE, F.col("client"), 1, F.col("within").isNull())
+    joined = with_fate(outputs.join(beside(own), ["run", "topic"]), fates)
+    outside = Fact("offsets_without_output", SIDE, F.col("client"), 1, F.col("fate").isNull())
     return explode_facts(joined.withColumn("record", record()), [outside])
 
 
