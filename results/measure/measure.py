@@ -13,6 +13,7 @@ from functools import cached_property, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Explanation
@@ -127,7 +128,7 @@ def measure(
         screened = None if lanes is None else [row.asDict() for row in lanes.result()]
         early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, screened)))
         sent = pool.submit(measure_load, read, small, gate.sent)
-        all_samples = samples_of(recorded, small, gate.blocks, gate.ledger)
+        all_samples = samples_of(_as_sent(recorded, read), small, gate.blocks, gate.ledger)
         if (piped := sampled.of_pipes(recorded, small)) is not None:
             all_samples = all_samples.unionByName(persist(piped))  # slower to compute than to read
         all_samples = stored(all_samples)
@@ -144,6 +145,15 @@ def measure(
             offsets = parted(stable.result(), "run", len(runs))
             facts = [_with_stable(of_run, *rest) for of_run, *rest in zip(facts, small.scenes, offsets, strict=True)]
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
+
+
+def _as_sent(recorded: Tables, settled: Tables) -> Tables:
+    """Return what clients sent, committed or not, and deliveries without those of uncommitted records."""
+    if recorded is settled:
+        return recorded
+    delivered = F.col("op") == "consume"
+    outcomes = recorded.outcomes.where(~delivered).unionByName(settled.outcomes.where(delivered))
+    return replace(recorded, outcomes=outcomes)
 
 
 def _with_stable(facts: Facts, scene: Scene, rows: pa.Table) -> Facts:
