@@ -144,7 +144,9 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
             size = SampleSize("", about.side, needs, 0, where, length_ms, each=slo.each, slot_ms=slot_ms)
             size = replace(size, unit=TRANSACTIONS) if about.source == "transaction" else size
             size = _smallest(draft, size, selection.arm)
-            yield replace(size, unit="seconds", rate_per_s=min(size.rate_per_s, 1)) if about.sampled else size
+            if about.sampled:  # each subject has a value in each second
+                size = replace(size, unit="seconds", rate_per_s=min(size.rate_per_s, 1), subjects=1)
+            yield size
     elif isinstance(slo, Recovery) and draft.timing:
         where, length_ms = window(draft, "steady", draft.timing)
         yield _smallest(draft, SampleSize("", "produce", slo.needs(), 0, where, length_ms), slo.arm)

@@ -40,19 +40,23 @@ SCHEMA = pa.schema(
 
 _MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
 _POLL_S = 0.2
-STABLE_EXTRA_S = 15.0
-"""Time beyond ``transaction.timeout.ms`` in which a transaction must end: Kafka looks for expired ones every 10 s."""
 
 
 def wait_until_stable(
-    admin: Admin, topics: Sequence[Topic], limit_s: float, sleep: Callable[[float], None] = time.sleep
-) -> list[TopicPartition]:
-    """Wait until no partition has an open transaction; return those that still have one after ``limit_s``."""
+    admin: Admin, topics: Sequence[str], limit_s: float, sleep: Callable[[float], None] = time.sleep
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Wait until no partition has an open transaction.
+
+    Return the last stable offset and the high watermark of those that still have one after ``limit_s``.
+    """
     until_s = time.monotonic() + limit_s
     while True:
-        unstable = [
-            where for topic in topics for where, (lso, end) in stable_offsets(admin, topic.name).items() if lso < end
-        ]
+        unstable = {
+            where: offsets
+            for topic in topics
+            for where, offsets in stable_offsets(admin, topic).items()
+            if offsets[0] < offsets[1]
+        }
         if not unstable or time.monotonic() >= until_s:
             return unstable
         sleep(_POLL_S)

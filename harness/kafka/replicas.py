@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import crc32c
 import pyarrow as pa
 from kio.schema.delete_records.v2 import request as delete
+from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.list_offsets.v9 import request as offsets
 from kio.static.primitive import i32, i32Timedelta
@@ -77,6 +78,30 @@ def stable_offsets(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, 
     return {where: (stable[where], ends[where]) for where in numbers}
 
 
+def stable_offsets_led_by(
+    admin: Admin, broker: BrokerId, topics: Sequence[str]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the last stable offset and high watermark of the partitions that a broker leads, as far as it answers.
+
+    The last stable offset is read first, so that it is never the later one. Raises AdminError if the broker does not
+    answer, or does not know a topic.
+    """
+    states = admin.partitions(topics, seen_by=broker)
+    led = [(state.topic, state.partition) for state in states if state.leader == broker]
+    if not led:
+        return {}
+    stable, ends = (
+        {
+            (topic.name, result.partition_index): int(result.offset)
+            for topic in admin.ask(_offsets_request(led, _LATEST, isolation), only=broker).topics
+            for result in topic.partitions
+            if result.error_code is ErrorCode.none
+        }
+        for isolation in (1, 0)
+    )
+    return {where: (stable[where], ends[where]) for where in led if where in stable and where in ends}
+
+
 def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
     """Delete each partition's records below the offset in ``before``; followers delete them after their next fetch."""
     for leader, partitions in _by_leader(admin, before):
@@ -94,11 +119,15 @@ def _offsets(
 ) -> dict[TopicPartition, int]:
     values: dict[TopicPartition, int] = {}
     for leader, led in _by_leader(admin, partitions):
-        kinds = offsets.ListOffsetsTopic, offsets.ListOffsetsPartition
-        topics = per_topic(*kinds, led, lambda _: {"timestamp": timestamp})
-        request = message(offsets.ListOffsetsRequest, replica_id=_CONSUMER, isolation_level=isolation, topics=topics)
+        request = _offsets_request(led, timestamp, isolation)
         values |= _results(admin.ask(request, only=leader), "list offsets of", lambda result: int(result.offset))
     return values
+
+
+def _offsets_request(partitions: Iterable[TopicPartition], timestamp: int, isolation: int) -> Any:
+    kinds = offsets.ListOffsetsTopic, offsets.ListOffsetsPartition
+    topics = per_topic(*kinds, partitions, lambda _: {"timestamp": timestamp})
+    return message(offsets.ListOffsetsRequest, replica_id=_CONSUMER, isolation_level=isolation, topics=topics)
 
 
 def _by_leader(admin: Admin, partitions: Iterable[TopicPartition]) -> Iterable[tuple[BrokerId, list[TopicPartition]]]:

@@ -29,12 +29,14 @@ from aftershock.harness.run.live_run import LiveRun, observes, race
 from aftershock.harness.run.pipes import JOIN_S, GroupRecorder, in_turn
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.recording import Sampler, keep_saving
+from aftershock.harness.run.stable_offsets import StableOffsetRecorder, recorded_topics
 from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.harness.world.client_processes import ClientProcesses, spool_for
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import write_whole
+from aftershock.results.evidence.transactions import STABLE_OFFSETS
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, PipeAssignment
 from aftershock.workloads.load.events import Ticker
@@ -104,6 +106,7 @@ async def _run_load(
         *(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java, labels, images)
     )
     clients = assignments(timeline, cluster, context)
+    transactional = recorded_topics(timeline)
     replicas: dict[str, dict[int, list[int]]] = {}
     for state in cluster.admin.partitions(list(topics)):
         replicas.setdefault(state.topic, {})[state.partition] = list(state.replicas)
@@ -115,6 +118,7 @@ async def _run_load(
         ],
         topics=[asdict(topic) | {"assignment": replicas.get(topic.name, {})} for topic in topics.values()],
         voters=list(cluster.voters),
+        **({STABLE_OFFSETS: transactional} if transactional else {}),
         **cluster.describe(),
     )
     world = world_of(cluster, ClientProcesses(home.run_id, spool))
@@ -148,7 +152,9 @@ async def _run_load(
         gc.freeze()
         gc.collect()
         with ticker:
-            async with Sampler(home.path / "metrics", clock, run.counters) as sampler, leaders, groups, fleet:
+            sampler = Sampler(home.path / "metrics", clock, run.counters)
+            stable = StableOffsetRecorder(cluster, transactional, clock, sampler.add)
+            async with sampler, leaders, groups, stable, fleet:
                 await race(keep_saving(home.path, spool, sampler, run.saved), load())
     finally:
         gc.unfreeze()

@@ -3,14 +3,13 @@
 What the polls show of the cluster itself becomes events of the run (``harness/kafka/membership.py``).
 """
 
-import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import cycle
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from aftershock.errors import AftershockError, Log
 from aftershock.faults.targets.values import BrokerId, TopicPartition
@@ -29,15 +28,12 @@ from aftershock.harness.kafka.leader_history import (
 from aftershock.harness.kafka.membership import Membership
 from aftershock.harness.kafka.metadata_log import Election, elections
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
+from aftershock.harness.run.polling import Poll, PollingRecorder
 from aftershock.harness.run.recording import in_thread
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.names import TRANSACTIONS_TOPIC
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.manifest import LEADERS
-
-PERIOD_US = 500_000
-_CPU_MAX = 0.01
-"""Share of a core that polls may take: a cluster of many partitions is polled less often than twice a second."""
 
 T = TypeVar("T")
 
@@ -51,7 +47,7 @@ def _transacts(workload: Mapping[str, Any]) -> bool:
     )
 
 
-class LeaderRecorder:
+class LeaderRecorder(PollingRecorder):
     """Async context manager that polls the leaders during its block; ``write`` adds the other sources.
 
     Records the topics of the plan, and the topics of Kafka's coordinators if a workload has a group, commits, or
@@ -59,37 +55,22 @@ class LeaderRecorder:
     """
 
     def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock) -> None:
-        self._cluster, self._timeline, self._home, self._clock = cluster, timeline, home, clock
+        super().__init__(cluster, clock)
+        self._timeline, self._home = timeline, home
         self._topics = [topic["name"] for topic in timeline.topics]
         if any(True for _ in group_names(timeline)) or any(load.get("commit") for load in timeline.workloads):
             self._topics += [OFFSETS, SHARE_STATE]
         if any(_transacts(load) for load in timeline.workloads):
             self._topics.append(TRANSACTIONS_TOPIC)
         self._polls, self._membership = LeaderPolls(), Membership()
-        self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._poll())
-        return self
+    def lanes(self) -> Sequence[Iterator[Poll]]:
+        """Return polls of one broker after the other, so that a frozen broker delays only polls."""
+        return [(partial(self._poll_once, broker=broker) for broker in cycle(self._cluster.admin.addresses))]
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _poll(self) -> None:
-        """Poll one broker after the other, by connections of their own, so that a frozen broker delays only polls."""
-        with closing(self._cluster.admin.copy()) as admin:
-            for broker in cycle(admin.addresses):
-                began_us = self._clock.now_us()
-                used_s = await in_thread(self._poll_once, admin, broker)
-                await self._clock.sleep_until_us(began_us + max(PERIOD_US, int(used_s / _CPU_MAX * 1e6)))
-
-    def _poll_once(self, admin: Admin, broker: BrokerId | None) -> float:
-        """Poll a broker, or without one any broker; return the CPU time that it took in seconds."""
-        began_s, asked_us = time.thread_time(), self._clock.now_us()
+    def _poll_once(self, admin: Admin, broker: BrokerId | None = None) -> None:
+        """Poll a broker, or without one any broker."""
+        asked_us = self._clock.now_us()
         try:
             views, brokers = read_views(admin, broker, self._topics)
             self._polls.answered(broker, asked_us, self._clock.now_us(), views)
@@ -97,7 +78,6 @@ class LeaderRecorder:
                 self._home.event(change.t_us, change.event, **change.fields)
         except AftershockError:
             self._polls.failed(broker)
-        return time.thread_time() - began_s
 
     async def write(self, log: Log) -> None:
         """Write ``leaders.jsonl``; a source that fails is logged and left out."""
@@ -111,7 +91,7 @@ class LeaderRecorder:
                 log(f"the leaders of the partitions are recorded without {name}: {error}")
                 return None
 
-        self._poll_once(self._cluster.admin, None)
+        self._poll_once(self._cluster.admin)
         topic_ids = self._polls.topic_ids
         elected = source("the controllers' log", lambda: elections(self._cluster.metadata_log(), self._topics)) or []
         epochs: dict[TopicPartition, range] = {}  # each follows the one before it, so there are no gaps

@@ -10,13 +10,14 @@ from typing import NoReturn, TypeVar
 
 from aftershock.errors import AftershockError, FaultError, Log
 from aftershock.faults.runtime import abort
+from aftershock.faults.targets.values import TopicPartition
 from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Marks, Timeline, phases
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.assignments import group_names
 from aftershock.harness.cluster.target import Target
-from aftershock.harness.kafka.batches import STABLE_EXTRA_S, read_batches, wait_until_stable
+from aftershock.harness.kafka.batches import read_batches, wait_until_stable
 from aftershock.harness.kafka.groups import sessions_after_run
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
 from aftershock.harness.lifecycle.heal import advise
@@ -24,11 +25,18 @@ from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.pipes import SETTLE_LIMIT_US, PipeArm, pipe_arms, settle
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.recording import Reading
+from aftershock.harness.run.stable_offsets import recorded_topics
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.ownership import remove_services
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.names import topic_names
 from aftershock.results.evidence.files import read_lines
+from aftershock.results.evidence.transactions import (
+    OPEN_TRANSACTIONS,
+    RETURN_MS,
+    open_transactions_ms,
+    timeouts_ms,
+)
 from aftershock.workloads.load import process
 from aftershock.workloads.load.events import Reported
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, PIPES, Fleet
@@ -241,12 +249,14 @@ class LiveRun:
             await self._settle(pipes)
         self.phase, self.end_us = "reading the topics and every replica", None
         log(self.phase)
-        transactional = [topic for topic in self.topics if topic.name in transactional_topics(self.timeline)]
+        transactional = [topic for topic in self.topics if topic.name in timeouts_ms(self.timeline.workloads)]
         if transactional:
-            limit_s = transaction_timeout_ms(self.timeline) / 1000 + STABLE_EXTRA_S
-            unstable = await asyncio.to_thread(wait_until_stable, cluster.admin.copy(), transactional, limit_s)
+            unstable = await self._ended_transactions(recorded_topics(self.timeline))
             for topic_name, number in unstable:
                 log(f"{topic_name}/{number} has an open transaction; what it holds is not judged")
+            if unstable:
+                positions = [[*where, *offsets] for where, offsets in sorted(unstable.items())]
+                self.home.event(self.clock.now_us(), OPEN_TRANSACTIONS, positions=positions)
         ends = await asyncio.to_thread(end_offsets, bootstrap, self.topics, READ_IDLE_S, security)
         limit = ReadLimit(READ_IDLE_S)
         first = sum(offset for offsets in self.begin.values() for offset in offsets.values())
@@ -306,18 +316,23 @@ class LiveRun:
             # the container of a service that had not started yet, whose worker was therefore killed, would write on
             await asyncio.to_thread(remove_services, engine.connect(), self.home.run_id)
 
+    async def _ended_transactions(self, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, int]]:
+        """Wait until all transactions of topics must have ended; return the offsets of partitions with an open one."""
+        longest_ms = max(timeouts_ms(self.timeline.workloads).values())
+        settings = self.timeline.cluster.get("config") or {}
+        limit_s = (open_transactions_ms(longest_ms, settings) + RETURN_MS) / 1000
+        return await asyncio.to_thread(wait_until_stable, self.cluster.admin.copy(), topics, limit_s)
+
     async def _readable_inputs(self, inputs: Collection[str]) -> EndOffsets:
         """Return the ends of transactional inputs, without what no reader of committed records gets.
 
         No service commits a position beyond a marker, or beyond the records of aborted transactions at the end.
         """
-        transactional = [
-            topic for topic in self.topics if topic.name in {*inputs} & transactional_topics(self.timeline)
-        ]
+        names = {*inputs} & timeouts_ms(self.timeline.workloads).keys()
+        transactional = [topic for topic in self.topics if topic.name in names]
         if not transactional:
             return {}
-        limit_s = transaction_timeout_ms(self.timeline) / 1000 + STABLE_EXTRA_S
-        await asyncio.to_thread(wait_until_stable, self.cluster.admin.copy(), transactional, limit_s)
+        await self._ended_transactions([*names])
         bootstrap, security = self.cluster.bootstrap(None), self.cluster.security.resolved()
         ends = await asyncio.to_thread(end_offsets, bootstrap, transactional, READ_IDLE_S, security)
         batches = self.cluster.admin.copy(), transactional, ends, self.home.path / "batches"
@@ -341,27 +356,6 @@ class LiveRun:
         self.home.event(self.clock.now_us(), "phase", phase=phase)
         elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
-
-
-SERVICE_TIMEOUT_MS = 60_000
-"""Kafka's default ``transaction.timeout.ms``: what a service sets is not known."""
-
-
-def transactional_topics(timeline: Timeline) -> set[str]:
-    """Return the topics to which a producer of the plan, or a service, writes in transactions."""
-    produces = [load["produce"] for load in timeline.workloads if (load.get("produce") or {}).get("transaction")]
-    pipes = [load["pipe"] for load in timeline.workloads if (load.get("pipe") or {}).get("transactional")]
-    return {name for produce in produces for name in topic_names(produce)}.union(
-        *(pipe["to"].values() for pipe in pipes)
-    )
-
-
-def transaction_timeout_ms(timeline: Timeline) -> int:
-    """Return the longest ``transaction.timeout.ms`` of the plan's producers and services, 0 without transactions."""
-    produces = [load.get("produce") or {} for load in timeline.workloads]
-    known = [int(produce["transaction"]["timeout_ms"]) for produce in produces if produce.get("transaction")]
-    pipes = any((load.get("pipe") or {}).get("transactional") for load in timeline.workloads)
-    return max([*known, SERVICE_TIMEOUT_MS if pipes else 0])
 
 
 def observes(timeline: Timeline) -> bool:

@@ -9,13 +9,12 @@ members of services.
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from aftershock.errors import AftershockError
 from aftershock.faults.kinds.client.base import ClientFault
@@ -24,17 +23,14 @@ from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.kafka.groups import committed_offsets, members
-from aftershock.harness.run.recording import in_thread
+from aftershock.harness.run.polling import PERIOD_US, Poll, PollingRecorder
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.harness.world.group_members import MemberOwners, write_owners
 from aftershock.names import pipe_names
 from aftershock.workloads.load.fleet import read_lives
 
-PERIOD_US = 500_000
 JOIN_S = 20.0
 """Time limit for a process to join its group: a rebalance waits for the heartbeats of others, 3 s by default."""
-_CPU_MAX = 0.01
-"""Share of a core that the polls of all groups may take."""
 SETTLED_US = 2_000_000
 """Time without a new output after which a service that has committed the ends of its inputs is done."""
 SETTLE_LIMIT_US = 300_000_000
@@ -81,48 +77,38 @@ def in_turn(timeline: Timeline) -> list[tuple[str, ...]]:
     ]
 
 
-class GroupRecorder:
+class GroupRecorder(PollingRecorder):
     """Async context manager that records the owners of the partitions in the groups of a plan's services.
 
     ``spool`` is the run's folder in shared memory.
     """
 
     def __init__(self, cluster: Target, timeline: Timeline, home: RunDir, clock: RunClock, spool: Path) -> None:
-        self._cluster, self._home, self._clock, self._spool = cluster, home, clock, spool
+        super().__init__(cluster, clock)
+        self._home, self._spool = home, spool
         self._groups = {arm.group: MemberOwners(arm.workers) for arm in pipe_arms(timeline) if arm.group}
-        self._polled = asyncio.Condition()
+        self._polled = asyncio.Event()  # of the next poll
         self._seen: dict[str, tuple[int, dict[TopicPartition, str] | None, dict[TopicPartition, int]]] = {}
-        self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        if self._groups:
-            self._task = asyncio.create_task(self._poll())
-        return self
+    def lanes(self) -> Sequence[Iterator[Poll]]:
+        return [repeat(self._poll_groups)] if self._groups else []
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+    def polled(self, _result: None, /) -> None:
+        self._polled.set()
+        self._polled = asyncio.Event()
 
-    async def _poll(self) -> None:
-        with closing(self._cluster.admin.copy()) as admin:
-            while True:
-                began_us = self._clock.now_us()
-                used_s = sum([await in_thread(self._poll_group, admin, group) for group in self._groups])
-                async with self._polled:
-                    self._polled.notify_all()
-                await self._clock.sleep_until_us(began_us + max(PERIOD_US, int(used_s / _CPU_MAX * 1e6)))
+    def _poll_groups(self, admin: Admin) -> None:
+        for group in self._groups:
+            self._poll_group(admin, group)
 
-    def _poll_group(self, admin: Admin, group: str) -> float:
-        """Ask a group's coordinator for its members; return the CPU time that it took in seconds."""
-        began_s, asked_us = time.thread_time(), self._clock.now_us()
+    def _poll_group(self, admin: Admin, group: str) -> None:
+        """Ask a group's coordinator for its members."""
+        asked_us = self._clock.now_us()
         try:
             present = members(admin, group)
             committed = committed_offsets(admin, group)
         except AftershockError:  # the coordinator may be down: the next answer covers the time until then
-            return time.thread_time() - began_s
+            return
         owners = {place: member.id for member in present for place in member.partitions}
         self._tell_apart(group, present)
         since_us, before, position = self._seen.get(group, (asked_us, None, {}))
@@ -133,7 +119,6 @@ class GroupRecorder:
             named = {"group": group, "since_us": since_us}
             self._home.event(answered_us, "group_changed", **named, owners=rows, offsets=offsets)
         self._seen[group] = asked_us, owners, committed
-        return time.thread_time() - began_s
 
     def _tell_apart(self, group: str, present: Sequence[GroupMember]) -> None:
         """Write which process each member of a group is, if that has changed."""
@@ -150,8 +135,9 @@ class GroupRecorder:
         """
         told = next(owners for owners in self._groups.values() if worker in owners.workers)
         with suppress(TimeoutError):
-            async with asyncio.timeout(JOIN_S), self._polled:
-                await self._polled.wait_for(lambda: any(of == {worker} for of in told.owners.values()))
+            async with asyncio.timeout(JOIN_S):
+                while not any(of == {worker} for of in told.owners.values()):
+                    await self._polled.wait()
 
 
 async def settle(

@@ -87,6 +87,10 @@ class Sampler:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await in_thread(save, self._folder, self.take())
 
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Write also these samples; called in the event loop."""
+        self._samples += samples
+
     def take(self) -> Sequence[Sample]:
         """Return the samples since the last call."""
         samples, self._samples = self._samples, []

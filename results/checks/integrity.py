@@ -34,6 +34,7 @@ from aftershock.results.checks.findings.ownership import co_assigned, fenced
 from aftershock.results.checks.findings.records import LOG_READER
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import committers, committing_readers, group_of
+from aftershock.results.evidence.transactions import held_back, reads_committed
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status
 from aftershock.results.model.facts import Explained, Facts, Finding
 from aftershock.results.model.rules import RULES, UNDATED, Event, Rule, Subject
@@ -68,6 +69,7 @@ Causes = Callable[[], Sequence[Explanation]]
 
 
 _SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
+_HELD_BACK = "fix the cause shown in check `obligation/stable_offset`: readers of committed records can't read on"
 _UNSEEN = "add to the plan traffic that these rules apply to, or let the client report what they need"
 _UNREAD = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
 _UNENDED = "find out from the transaction coordinators' logs why these transactions do not end, and run the plan again"
@@ -183,7 +185,8 @@ def _of_subject(
         behind = {("lost", "consume"): "unreached", ("pipe_lost", "pipe"): "pipe_unreached"}.get((rule_name, subject))
         unreached = facts.finding(behind, side, key).examined if behind else 0
         if unreached:
-            partial = _SLOW
+            held = client is not None and held_back(evidence) and reads_committed(evidence, client)
+            partial = _HELD_BACK if held else _SLOW
             notes.append(
                 f"{unreached} further records were not judged, because they lie beyond the position "
                 "that the client had reached when it stopped reading"

@@ -7,14 +7,15 @@ if the host can't be trusted. The check passes only if a client that stands stil
 strict. So is the check of a producer with ``acks=0``, which shows no progress.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aftershock.results.checks.doubts import Doubts, settled
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.checks.obligations.spans import PATIENCE_US, Span, stretches
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.evidence.phases import RUN, Interval, overlap_us
+from aftershock.results.evidence.phases import RUN, Interval, merged, overlap_us
+from aftershock.results.evidence.transactions import reads_committed
 from aftershock.results.model.check import Check, Status, percent
 from aftershock.results.model.facts import Facts, FailureSpan, Stall
 
@@ -26,6 +27,8 @@ STARTING_US = 30_000_000
 """Time after a warm-up that did not settle in which a client may still be starting, such as joining its group."""
 SETTING_SHARE_MIN = 0.1
 """Share of the time that a setting has to excuse to be named in advice."""
+SAMPLING_US = 1_000_000
+"""Time by which a standstill of a last stable offset may be longer than its samples say, at each end: two periods."""
 LONG_WAIT_MS = 2_000
 """Wait of a client beyond which its setting is named in advice; the others are shorter than any fault."""
 
@@ -114,14 +117,17 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
     side, client = lane.side, lane.client
     stalls = [stall for stall in facts.stalls if (stall.side, stall.client) == (side, client.key)]
     left_out = facts.left_out.get((side, client.key), ())
-    overlaps = [overlap for stall in stalls for overlap in _overlaps(lane, stall, left_out)]
+    waits = {stall: _held_back(evidence, facts, lane, stall) for stall in stalls}
+    overlaps = [overlap for stall in stalls for overlap in _overlaps(lane, stall, merged([*left_out, *waits[stall]]))]
     if not (evidence.run.get("warmup") or {}).get("settled", True):
         start_us = lane.whole[0].start_us
         overlaps = [overlap for overlap in overlaps if not _starting(overlap.stall, start_us, lane.end_us)]
     worst = max(overlaps, key=lambda overlap: (overlap.over_us, overlap.within_us), default=None)
     broken = worst is not None and worst.over_us > 0
     n = facts.distribution(f"{side}.latency", client.key, RUN).n
-    why = _why(facts, lane, stalls, worst) if n or broken else "progress was required, but no record was observed"
+    why = (
+        _why(facts, lane, stalls, worst, waits) if n or broken else "progress was required, but no record was observed"
+    )
     status, advice = Status.PASS, None
     if broken:
         status = Status.FAIL
@@ -152,6 +158,27 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
     )
 
 
+def _held_back(evidence: Evidence, facts: Facts, lane: Lane, stall: Stall) -> Sequence[Interval]:
+    """Return when open transactions held a reader of committed records back in the partition of a stall.
+
+    The reader as a whole is held back while all of its partitions are.
+    """
+    if lane.side != "consume" or not facts.stable or not reads_committed(evidence, lane.client):
+        return ()
+    held = {
+        place: merged([(one.start_us - SAMPLING_US, one.end_us + SAMPLING_US) for one in stable.standstills])
+        for place, stable in facts.stable.items()
+        if place[0] in lane.topics
+    }
+    if stall.partition is not None:
+        return held.get((stall.topic or lane.topics[0], stall.partition), ())
+    common: Sequence[Interval] = [(stall.start_us, stall.end_us)]
+    for spans in held.values():
+        common = [(max(start, first), min(end, last)) for start, end in common for first, last in spans if start < last]
+        common = [(start, end) for start, end in common if start < end]
+    return common if held else ()
+
+
 def _starting(stall: Stall, start_us: int, end_us: int) -> bool:
     """Return True for a stall of a client that was still starting when the judged time began, and then worked."""
     return stall.start_us <= start_us and stall.end_us < min(end_us, start_us + STARTING_US)
@@ -176,7 +203,13 @@ def _overlaps(lane: Lane, stall: Stall, left_out: tuple[Interval, ...] = ()) -> 
                 yield overlap
 
 
-def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | None) -> str:
+def _why(
+    facts: Facts,
+    lane: Lane,
+    stalls: Sequence[Stall],
+    worst: _Overlap | None,
+    waits: Mapping[Stall, Sequence[Interval]],
+) -> str:
     required_s, length_s = lane.share * lane.length_us / 1e6, lane.length_us / 1e6
     share = percent(lane.share)
     texts = [f"progress was required for {share} of the time after warm-up ({required_s:.1f} of {length_s:.1f} s)"]
@@ -204,6 +237,11 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
     if permitted:
         longest, reason = max(permitted, key=lambda pair: pair[0].end_us - pair[0].start_us)
         texts.append(f"a stall of {(longest.end_us - longest.start_us) / 1e6:.1f} s was permitted ({reason})")
+    longest_us = max((end - start for spans in waits.values() for start, end in spans), default=0)
+    if longest_us:
+        texts.append(
+            f"open transactions held it back for up to {longest_us / 1e6:.1f} s, which obligation/stable_offset judges"
+        )
     failures = facts.failures.get((lane.side, lane.client.key), ())
     if failures:
         excused = {failure: excuse for failure in failures if (excuse := _excuse(lane.whole, failure))}

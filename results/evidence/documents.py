@@ -133,6 +133,7 @@ class Run(TypedDict):
     recovery_definition: NotRequired[Int]
     reports: NotRequired[dict[Name, list[Name]]]
     values_compared: NotRequired[list[Name]]
+    stable_offsets: NotRequired[list[Name]]
     plan_file: NotRequired[str | None]
 
 

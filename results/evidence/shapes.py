@@ -385,6 +385,7 @@ class Analysis(TypedDict):
     load: NotRequired[list[Sent]]
     unavailable: NotRequired[list[Unavailable]]
     lag: NotRequired[list[Lag]]
+    stable_lag: NotRequired[list[Lag]]
     perf: NotRequired[list[Perf]]
     rebalances: NotRequired[list[Rebalances]]
     unowned: NotRequired[list[Unowned]]

@@ -62,6 +62,10 @@ def analysis_document(facts: Facts) -> Row:
             {"client": client, "seconds": [[second.at_us, second.records, second.oldest_us] for second in seconds]}
             for client, seconds in _sorted(facts.lag)
         ],
+        "stable_lag": [
+            {"client": client, "seconds": [[second.at_us, second.records, second.oldest_us] for second in seconds]}
+            for client, seconds in _sorted(facts.stable_lag)
+        ],
         "perf": [{"client": client} | vars(value) for client, value in _sorted(facts.perf)],
         "rebalances": [
             {

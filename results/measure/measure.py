@@ -8,11 +8,12 @@ histogram. The results of Spark jobs are small (distinct latencies, bins of a pl
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from aftershock.results.checks.explanations.causes import explanations
 from aftershock.results.checks.explanations.model import Explanation
@@ -24,6 +25,7 @@ from aftershock.results.checks.findings.sequences import in_doubt, sequences
 from aftershock.results.checks.findings.transactions import of_transactions
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
+from aftershock.results.evidence.transactions import STABLE_OFFSETS, written_in_transactions
 from aftershock.results.measure import answers, cuts, gaps, latency
 from aftershock.results.measure import samples as sampled
 from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
@@ -36,6 +38,7 @@ from aftershock.results.measure.rebalances import ownerless_waits, reads, rebala
 from aftershock.results.measure.recovery import recoveries
 from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.samples import transactions, without
+from aftershock.results.measure.stable_offsets import lag_of_client, sampled_offsets, stable_offsets
 from aftershock.results.model.facts import (
     MAX,
     Bin,
@@ -112,16 +115,20 @@ def measure(
             "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
             "crossed": pool.submit(_rows, proxy_bytes),
         }
+        sampling = any(evidence.run.get(STABLE_OFFSETS) for evidence in runs)
+        stable = pool.submit(lambda: sampled_offsets(read.metrics).toArrow()) if sampling else None
         early["groups"] = pool.submit(_rows, lambda: explained(findings_of_groups(read, small, delivered, settled.log)))
         early["pipes"] = pool.submit(_rows, lambda: explained(pipes(read, small, persist, settled.fates)))
         if (fates := settled.fates) is not None:
-            early["transactions"] = pool.submit(_rows, lambda: explained(of_transactions(recorded, fates, small)))
+            early["transactions"] = pool.submit(
+                _rows, lambda: explained(of_transactions(recorded, fates, small, persist))
+            )
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         screened = None if lanes is None else [row.asDict() for row in lanes.result()]
         early["orders"] = pool.submit(_rows, lambda: explained(sequences(read, small, delivered, screened)))
         sent = pool.submit(measure_load, read, small, gate.sent)
-        all_samples = samples_of(recorded, small, gate.blocks, gate.ledger)
+        all_samples = samples_of(_as_sent(recorded, read), small, gate.blocks, gate.ledger)
         if (piped := sampled.of_pipes(recorded, small)) is not None:
             all_samples = all_samples.unionByName(persist(piped))  # slower to compute than to read
         all_samples = stored(all_samples)
@@ -134,7 +141,30 @@ def measure(
             endings = without(endings, small)
         study = _Study(read, small, in_order, delivered, causes, all_samples, samples, endings, pool)
         facts = study.facts(early, lags, sent, keep)
+        if stable is not None:
+            offsets = parted(stable.result(), "run", len(runs))
+            facts = [_with_stable(of_run, *rest) for of_run, *rest in zip(facts, small.scenes, offsets, strict=True)]
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
+
+
+def _as_sent(recorded: Tables, settled: Tables) -> Tables:
+    """Return what clients sent, committed or not, and deliveries without those of uncommitted records."""
+    if recorded is settled:
+        return recorded
+    delivered = F.col("op") == "consume"
+    outcomes = recorded.outcomes.where(~delivered).unionByName(settled.outcomes.where(delivered))
+    return replace(recorded, outcomes=outcomes)
+
+
+def _with_stable(facts: Facts, scene: Scene, rows: pa.Table) -> Facts:
+    """Add the last stable offsets of a run, and their lag without suspect times."""
+    stable = stable_offsets(rows)
+    clients = [client for client in scene.evidence.clients if written_in_transactions(scene.evidence, client)]
+    lag = {
+        client.key: _trusted(lag_of_client(scene.evidence, client, stable), scene, client.key, "produce")
+        for client in clients
+    }
+    return replace(facts, stable=stable, stable_lag=lag)
 
 
 def findings_of_records(
@@ -381,9 +411,9 @@ class _Study:
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)
 
 
-def _trusted(seconds: Sequence[Lag], scene: Scene, client: str) -> tuple[Lag, ...]:
-    """Return the seconds whose end is not in a suspect time of the client's consumer."""
-    spans = scene.left_out.get(("consume", client), ())
+def _trusted(seconds: Sequence[Lag], scene: Scene, client: str, side: str = "consume") -> tuple[Lag, ...]:
+    """Return the seconds whose end is not in a suspect time of the client's ``side``, by default its consumer."""
+    spans = scene.left_out.get((side, client), ())
     return tuple(lag for lag in seconds if not overlap_us(spans, lag.at_us, lag.at_us + 1))
 
 

@@ -280,6 +280,31 @@ class Lag:
     oldest_us: int
 
 
+@dataclass(frozen=True)
+class Standstill:
+    """Time between two samples in which a partition's last stable offset stood, below the high watermark ``end``."""
+
+    offset: int
+    end: int
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True)
+class StableOffsets:
+    """Last stable offset of a partition over time; ``advances`` counts the samples in which it was higher than before.
+
+    The last sample is of ``last_us``, with ``offset`` and high watermark ``end``. ``standstills`` are the long ones.
+    """
+
+    advances: int
+    last_us: int
+    offset: int
+    end: int
+    standstills: tuple[Standstill, ...] = ()
+    lags: tuple[Lag, ...] = ()
+
+
 NO_OWNER = ""
 """In place of a member's process: the lag of partitions that have no owner, and get none until the load ends."""
 
@@ -413,6 +438,7 @@ class Facts:
     ``slowest``                                    by (op, client)
     ``member_lag`` (if requested)                  by (client, process), or (client, ``NO_OWNER``)
     ``lag``, ``perf``, ``rebalances``, ``unowned`` by client
+    ``stable``, ``stable_lag``                     by (topic, partition), by client
     ``crossed`` (traffic through proxies)          by fault
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
@@ -444,6 +470,8 @@ class Facts:
     unavailable: Mapping[tuple[str, str, str], tuple[Outage, ...]] = field(default_factory=dict)
     lag: Mapping[str, tuple[Lag, ...]] = field(default_factory=dict)
     member_lag: Mapping[tuple[str, str], tuple[Lag, ...]] = field(default_factory=dict)
+    stable: Mapping[tuple[str, int], StableOffsets] = field(default_factory=dict)
+    stable_lag: Mapping[str, tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
     rebalances: Mapping[str, tuple[Rebalance, ...]] = field(default_factory=dict)
     unowned: Mapping[str, tuple[OwnerlessWait, ...]] = field(default_factory=dict)

@@ -352,6 +352,15 @@ RULES: Mapping[str, Rule] = {
             "repartition topic of Kafka Streams; or outputs in transactions"
         },
     ),
+    "output_without_offset": Rule(
+        "a transactional service committed an output, but no position above its input, or that outside of transactions",
+        "nothing",
+        "send the positions of the inputs in the transaction of their outputs (`send_offsets_to_transaction`), and let "
+        "the consumer commit none: a crash in between repeats the outputs",
+        {"pipe": "output_without_offset"},
+        optional=("pipe",),
+        needs={"pipe": "`transactional: true`, and the commits of the pipe's `group` in the coordinator's log"},
+    ),
     "replica": Rule(
         "replicas that differ after the last heal, from the log or among themselves",
         "nothing",

@@ -120,6 +120,15 @@ def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
     return f"{label} has the largest lag at {at_us / 1e6:.0f} s: {records} records, {age}; {end}."
 
 
+def stable_offsets(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
+    """Describe how far readers of committed records were behind, as in ``readers of the transactions of arm=a …``."""
+    age_us, label, at_us = max((second[2], label, second[0]) for label, seconds in rows.items() for second in seconds)
+    if not age_us:
+        return "Readers of committed records were never behind at a sample."
+    who = f"Readers of the transactions of {label}"
+    return f"{who} were behind by at most {age_us / 1e6:.3g} s, at {at_us / 1e6:.0f} s."
+
+
 def racks(flows: Rows, labels: Labels) -> str:
     """Describe traffic between racks, as in ``64 % of the bytes crossed from one rack to another; the ..``."""
     known = [row for row in flows if row["client_rack"] and row["broker_rack"]]

@@ -148,6 +148,7 @@ def timeline(
         _what_happened(evidence, analysis, labels, end_us, chapters, slowest, failed),
         *latencies(evidence, analysis, labels, charts),
         *lag(analysis, labels, charts),
+        *stable_offsets(analysis, labels, charts),
         *owners(evidence, analysis, labels, end_us),
         *leaders(evidence, end_us),
     ]
@@ -403,6 +404,31 @@ def lag(analysis: Mapping[str, Any], labels: Mapping[str, str], charts: _Charts)
     )
     caption += f" {len(lines) - len(shown)} more consumers are in analysis.json." if len(lines) > len(shown) else ""
     yield Group("Lag and freshness", (), drawn, reading.lag(lines), caption)
+
+
+def stable_offsets(analysis: Mapping[str, Any], labels: Mapping[str, str], charts: _Charts) -> Iterator[Group]:
+    """Yield the charts of how far readers of committed records are behind; none without transactions."""
+    lines: dict[str, Sequence[Sequence[int]]] = {
+        labels.get(row["client"], row["client"]): row["seconds"] for row in analysis.get("stable_lag", ())
+    }
+    lines = {label: seconds for label, seconds in lines.items() if seconds}
+    drawn = []
+    for label, seconds in list(lines.items())[:PANELS_MAX]:
+        points = worst(seconds, max(1, LAG_POINTS_MAX // min(len(lines), PANELS_MAX)), lambda row: row[2])
+        x, y = [round(row[0] / 1e6, 3) for row in points], [round(row[2] / 1e6, 3) for row in points]
+        what = "age of the oldest, s"
+        place = charts.add(log=False, family=what, x=x, y=[y], names=[what], colours=[LINES[1][0]])
+        table = [
+            (f"{at_us / 1e6:.0f}", str(records), f"{age_us / 1e6:.3g}")
+            for at_us, records, age_us in worst(points, ROWS_MAX, lambda row: row[2])
+        ]
+        drawn.append(Chart(f"{label}: {what}", place, ("at, s", "offsets", "oldest, s"), table))
+    if drawn:
+        caption = (
+            "For how long the oldest record above a last stable offset has been in the log, in the worst partition of "
+            "the client's transactions: readers of committed records can't read it yet."
+        )
+        yield Group("Last stable offsets", (), drawn, reading.stable_offsets(lines), caption)
 
 
 def owners(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str], end_us: int) -> Iterator[Group]:

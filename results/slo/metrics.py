@@ -28,12 +28,14 @@ Source: TypeAlias = Literal[
     "stopped",
     "skew",
     "transaction",
+    "stable",
 ]
 """Measurement that a metric reads: latency from the intended time or (service) from the send, the longest gap between
 successes, stalls, the lag (records, or age of the oldest record) at the end of each second, or the rebalances of a
 group (their number, their longest duration, the longest wait without a delivering owner, the longest silence of a
-partition that kept its owner, and the largest difference between the members' numbers of partitions), or how long a
-producer's transactions took from the intended time of their last record to their end."""
+partition that kept its owner, and the largest difference between the members' numbers of partitions), how long a
+producer's transactions took from the intended time of their last record to their end, or for how long readers of
+committed records could not read the oldest record above the last stable offset."""
 OF_GROUPS: frozenset[Source] = frozenset({"rebalances", "duration", "unowned", "stopped", "skew"})
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
@@ -264,7 +266,7 @@ class Metric:
     @property
     def sampled(self) -> bool:
         """True if a metric has one value per second instead of one per record."""
-        return self.source in ("lag", "age")
+        return self.source in ("lag", "age", "stable")
 
     @property
     def confident(self) -> bool:
@@ -306,6 +308,7 @@ METRICS: dict[str, Metric] = {
     "transaction.success": Metric(
         "produce", "transaction", "share", (), success_rate, ended_sentence, ABOVE, slots=False
     ),
+    "stable_offset.lag": Metric("produce", "stable", "time", ("partition",), has_aggregate=True),
     "produce.gap": Metric("produce", "gap", "time", _PRODUCER, sentence=gap_sentence),
     "consume.gap": Metric("consume", "gap", "time", _READER, sentence=gap_sentence),
     "commit.gap": Metric("commit", "gap", "time", _COMMITTER, sentence=gap_sentence),

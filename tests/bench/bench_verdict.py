@@ -230,13 +230,13 @@ def large(folder: Path, outcomes: int) -> list[bool]:
     each = stored.bytes / load.rows
     _say(f"{load.rows:,} outcomes; with the log {each:.1f} bytes each at rest", each <= BYTES_MAX)
     by_hand = _child("tuned", home)
-    _say(f"tuned    {_figures(by_hand)} ({_steps(by_hand)})")
+    _say(f"tuned    {figures(by_hand)} ({_steps(by_hand)})")
     met = [each <= BYTES_MAX]
     for what, ratio_max, s_max in (("core", RATIO_MAX, CORE_S_MAX), ("verdict", math.inf, VERDICT_S_MAX)):
         ours = _child(what, home)
         ratio = ours.wall_s / by_hand.wall_s
         fits = ratio <= ratio_max and ours.wall_s <= s_max and ours.peak_mib <= LARGE_MIB_MAX
-        _say(f"{what:8} {_figures(ours)} ({_steps(ours)}): {ratio:.2f} x tuned", fits)
+        _say(f"{what:8} {figures(ours)} ({_steps(ours)}): {ratio:.2f} x tuned", fits)
         met.append(fits)
     return met
 
@@ -245,7 +245,7 @@ def day(folder: Path, hours: float) -> list[bool]:
     """A soak, of which the limits are those of a day."""
     cost = _child("verdict", generate_day(folder / "day", hours))
     fits = cost.wall_s <= DAY_S_MAX and cost.peak_mib <= LARGE_MIB_MAX
-    _say(f"a soak of {hours:g} h: {_figures(cost)}", fits)
+    _say(f"a soak of {hours:g} h: {figures(cost)}", fits)
     return [fits]
 
 
@@ -261,13 +261,13 @@ def small(folder: Path) -> list[bool]:
     cost_of(command)  # the first leaves files in the page cache
     one = cost_of(command)
     met = [one.wall_s <= SMALL_S_MAX and one.peak_mib <= SMALL_MIB_MAX]
-    _say(f"a demo's verdict: {_figures(one)}", met[0])
+    _say(f"a demo's verdict: {figures(one)}", met[0])
     for what, rate in (("tests", TEST_RATE), ("demos", RATE)):
         homes = _made(folder / what, TOGETHER, rate)
         alone, together = _child("verdict", homes[0]), _child("verdict", *homes)
         ratio = together.wall_s / alone.wall_s
         met.append(ratio <= TOGETHER_MAX)
-        _say(f"{TOGETHER} {what} together: {_figures(together)}; one: {_figures(alone)}: {ratio:.2f} x one", met[-1])
+        _say(f"{TOGETHER} {what} together: {figures(together)}; one: {figures(alone)}: {ratio:.2f} x one", met[-1])
     return met
 
 
@@ -282,7 +282,7 @@ def _made(folder: Path, count: int, rate: int) -> list[Path]:
     return homes
 
 
-def _figures(cost: Cost) -> str:
+def figures(cost: Cost) -> str:
     return f"{cost.wall_s:.1f} s ({cost.cpu_s:.1f} s of CPU), {cost.peak_mib:.0f} MiB"
 
 

@@ -61,7 +61,7 @@ class Step(NamedTuple):
 def generate(home: Path, outcomes: int) -> Path:
     """A run directory at ``home`` with about that many outcome rows: half of them produced, half consumed."""
     each = max(STEP, outcomes // (2 * PRODUCERS) // STEP * STEP)
-    made = _documents(clean_run(columns()), each)
+    made = several_producers(clean_run(columns()), each)
     made.write(home)
     for stale in home.glob("outcomes/*.parquet"):
         stale.unlink()
@@ -74,7 +74,7 @@ def generate(home: Path, outcomes: int) -> Path:
     return home
 
 
-def _documents(made: Made, each: int) -> Made:
+def several_producers(made: Made, each: int) -> Made:
     """The factory's, for our clients; its rows are not ours."""
     arms = {arm: {"client": "reference", "settings": {}, "client_rack": None} for arm in ARMS}
     produce, consume = (made.timeline["workloads"][0][side] for side in ("produce", "consume"))
@@ -137,22 +137,22 @@ def _produced(number: int, each: int) -> Iterator[Columns]:
         doubtful = step.doubtful[number]
         unknown = np.where(doubtful, -1, 0)
         seq, intended = step.seq[number], step.intended_us[number]
-        yield _facts("orders", ARMS[number], "produce", STEP) | {
+        yield row_facts("orders", ARMS[number], "produce", STEP) | {
             "producer_id": np.full(STEP, number),
             "seq": seq.copy(),
             "partition": seq % PARTITIONS,
             "offset": np.where(doubtful, -1, _offset(number, seq)),
             "leader_epoch": unknown,
             "broker_id": np.where(doubtful, -1, 1 + seq % 3),
-            "broker_rack": _one_of(seq % 3, ["a", "b", "c"]),
-            "client_rack": _one_of(np.zeros(STEP, np.int64), ["a"]),
+            "broker_rack": one_of(seq % 3, ["a", "b", "c"]),
+            "client_rack": one_of(np.zeros(STEP, np.int64), ["a"]),
             "intended_us": intended.copy(),
             "deadline_us": intended + 30 * S,
             "sent_us": step.sent_us[number].copy(),
             "done_us": np.where(doubtful, -1, step.done_us[number]),
             "attempts": np.ones(STEP, np.int64),
             "bytes": np.full(STEP, 1000),
-            "status": _one_of(doubtful.astype(np.int64), ["ok", "in_doubt"]),
+            "status": one_of(doubtful.astype(np.int64), ["ok", "in_doubt"]),
         }
 
 
@@ -161,20 +161,20 @@ def _consumed(each: int) -> Iterator[Columns]:
     for step in _steps(each):
         seq, producer = _in_lanes(step.seq).ravel(), _in_lanes(_producer(step)).ravel()
         offset = _offset(producer, seq)
-        yield _facts("reader", "all", "consume", rows) | {
+        yield row_facts("reader", "all", "consume", rows) | {
             "producer_id": producer,
             "seq": seq,
             "partition": seq % PARTITIONS,
             "offset": offset,
             "leader_epoch": np.zeros(rows, np.int64),
             "broker_id": 1 + seq % 3,
-            "broker_rack": _one_of(seq % 3, ["a", "b", "c"]),
-            "client_rack": _one_of(np.zeros(rows, np.int64), ["b"]),
+            "broker_rack": one_of(seq % 3, ["a", "b", "c"]),
+            "client_rack": one_of(np.zeros(rows, np.int64), ["b"]),
             "high_watermark": offset + 1 + seq % 7,
             "intended_us": _in_lanes(step.intended_us).ravel(),
             "done_us": _in_lanes(step.delivered_us).ravel(),
             "bytes": np.full(rows, 1000),
-            "status": _one_of(np.zeros(rows, np.int64), ["ok"]),
+            "status": one_of(np.zeros(rows, np.int64), ["ok"]),
         }
 
 
@@ -182,8 +182,8 @@ def _logged(each: int) -> Iterator[Columns]:
     rows = PRODUCERS * STEP
     for step in _steps(each):
         seq, producer = _in_lanes(step.seq).ravel(), _in_lanes(_producer(step)).ravel()
-        named = {"topic": _one_of(np.zeros(rows, np.int64), ["orders"])}
-        named |= {"topic_id": _one_of(np.zeros(rows, np.int64), ["t1"])}
+        named = {"topic": one_of(np.zeros(rows, np.int64), ["orders"])}
+        named |= {"topic_id": one_of(np.zeros(rows, np.int64), ["t1"])}
         yield named | {
             "partition": seq % PARTITIONS,
             "offset": _offset(producer, seq),
@@ -196,12 +196,12 @@ def _producer(step: Step) -> Numbers:
     return np.broadcast_to(np.arange(PRODUCERS)[:, None], step.seq.shape)
 
 
-def _facts(workload: str, arm: str, op: str, rows: int) -> Columns:
+def row_facts(workload: str, arm: str, op: str, rows: int) -> Columns:
     same = {"workload": workload, "arm": arm, "client": "reference", "op": op, "topic": "orders", "topic_id": "t1"}
-    return {name: _one_of(np.zeros(rows, np.int64), [value]) for name, value in same.items()}
+    return {name: one_of(np.zeros(rows, np.int64), [value]) for name, value in same.items()}
 
 
-def _one_of(index: Numbers, values: list[str]) -> pa.Array:
+def one_of(index: Numbers, values: list[str]) -> pa.Array:
     return pa.array(values, pa.string()).take(pa.array(index))
 
 
@@ -307,21 +307,21 @@ def _soak_rows(name: str, records: int, rate_per_s: int, starts_s: dict[str, Num
         shared = {"producer_id": np.zeros(rows, np.int64), "seq": seq, "partition": partition, "offset": offset}
         if name.startswith("log"):
             texts = {"topic": "orders", "topic_id": "t1"}
-            yield {key: _one_of(np.zeros(rows, np.int64), [text]) for key, text in texts.items()} | shared
+            yield {key: one_of(np.zeros(rows, np.int64), [text]) for key, text in texts.items()} | shared
             continue
         op = name.partition("/")[2]
         produced = op == "produce"
         unknown = doubtful & produced
-        columns_of = _facts("orders", "baseline", op, rows) | shared
+        columns_of = row_facts("orders", "baseline", op, rows) | shared
         columns_of |= {
             "leader_epoch": np.where(unknown, -1, 0),
             "broker_id": np.where(unknown, -1, 1 + partition % 3),
-            "broker_rack": _one_of(partition % 3, ["a", "b", "c"]),
-            "client_rack": _one_of(np.zeros(rows, np.int64), ["a" if produced else "b"]),
+            "broker_rack": one_of(partition % 3, ["a", "b", "c"]),
+            "client_rack": one_of(np.zeros(rows, np.int64), ["a" if produced else "b"]),
             "intended_us": intended,
             "done_us": np.where(unknown, -1, done) if produced else delivered,
             "bytes": np.full(rows, 1000),
-            "status": _one_of(unknown.astype(np.int64), ["ok", "in_doubt"]),
+            "status": one_of(unknown.astype(np.int64), ["ok", "in_doubt"]),
             "offset": np.where(unknown, -1, offset),
         }
         if produced:

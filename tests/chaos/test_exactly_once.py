@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.tests.chaos.conftest import DEADLINE_S, Command
+from aftershock.tests.chaos.late_produce import admin_of, leave_open
 
 pytestmark = pytest.mark.engine
 
@@ -37,7 +38,7 @@ RULES = {
     "charging": {"lost", "torn", "lost_commit", "unaborted"},
     "careful": {"lost", "aborted_read"},
     "hasty": {"lost"},
-    "billing": {"lost", "pipe_lost", "pipe_duplicate", "pipe_order"},
+    "billing": {"lost", "pipe_lost", "pipe_duplicate", "pipe_order", "output_without_offset"},
 }
 """Rules that must be judged, for the log and for each workload."""
 
@@ -47,7 +48,10 @@ def test_correct_clients_and_a_correct_service_pass(aftershock: Any) -> None:
     command = aftershock(PLAN, "--json")
     _, stdout = command.finish(DEADLINE_S)
     assert "" == command.left_behind()
-    checks = [check for check in json.loads(stdout)["checks"] if check["kind"] == "integrity"]
+    every = json.loads(stdout)["checks"]
+    stable = {check["subject"]: check["status"] for check in every if check["id"] == "obligation/stable_offset"}
+    assert dict.fromkeys(("topic=charges", "topic=billed", "topic=__consumer_offsets"), "PASS") == stable
+    checks = [check for check in every if check["kind"] == "integrity"]
     assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
     workload_of = {"reference": "charging", "confluent": "charging", "service": "billing"}
     judged: dict[str, set[str]] = {name: set() for name in RULES}
@@ -102,3 +106,31 @@ def test_version_1_of_the_transactions(aftershock: Any, features: str, faults: s
     assert {"PASS"} == {judged[f"integrity/{rule}"] for rule in ("torn", "lost_commit", "unaborted", "aborted_read")}
     assert spoken == versions_of(command, "reference")
     assert [None] == versions_of(command, "confluent")  # librdkafka does not tell it
+
+
+HANGING = """\
+name: hanging
+cluster: {config: {transaction.state.log.num.partitions: 3, transaction.partition.verification.enable: "false"}}
+topics: [{name: charges, partitions: 3, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: charging
+    produce: {topic: charges, rate: 30/s, deadline: 10s, transaction: {records: 10, abort: 20%, timeout: 10s}}
+    consume: {topic: charges, isolation: read_committed}
+    arms: {reference: {client: reference}}
+timing: {warmup: {min: 3s, max: 12s}, steady: 15s, recovery: 5s}
+"""
+
+
+@pytest.mark.nightly
+def test_a_hanging_transaction_fails_its_check_alone(aftershock: Any) -> None:
+    """A batch that arrives after its transaction was aborted is appended where brokers don't verify transactions."""
+    command = aftershock(HANGING, "--json")
+    command.wait_for("steady")
+    admin = admin_of(command.run_dir)
+    assert leave_open(admin, "charges", 1) == "none"
+    admin.close()
+    _, stdout = command.finish(DEADLINE_S)
+    assert "" == command.left_behind()
+    failed = {check["id"]: check["why"] for check in json.loads(stdout)["checks"] if check["status"] == "FAIL"}
+    assert {"obligation/stable_offset"} == failed.keys(), failed
+    assert "charges/1" in failed["obligation/stable_offset"]

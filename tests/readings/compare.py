@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aftershock.tests.readings import counts, groups, records, silences, waiting
+from aftershock.tests.readings import counts, groups, records, silences, transactions, waiting
 from aftershock.tests.readings.figure import Asked, Figure, Figures, worst
 from aftershock.tests.readings.judged import Judged, judge, slo_text
 from aftershock.tests.readings.run import Run, load
@@ -67,7 +67,7 @@ class Comparison:
 def prepared(home: Path) -> Run:
     """Load a run and create the tables of all readings."""
     run = load(home)
-    for reading in (records, silences, groups, waiting, counts):
+    for reading in (records, silences, groups, waiting, counts, transactions):
         reading.prepare(run)
     return run
 
@@ -99,6 +99,12 @@ def questions(run: Run, *, subjects: bool = True) -> Iterator[Asked]:
             for metric in ("consume.lag", "consume.freshness"):
                 yield from (Asked(metric, aggregate, window) for aggregate in ("p50", "max", "mean"))
                 yield from (Asked(metric, "max", window, "member") for _ in range(several))
+        if run.rows("select 1 from transactions limit 1"):
+            yield from (Asked("transaction.latency", aggregate, window) for aggregate in AGGREGATES)
+            yield Asked("transaction.success", None, window)
+        if run.rows("select 1 from stable_ages limit 1"):
+            yield from (Asked("stable_offset.lag", aggregate, window) for aggregate in ("p50", "max", "mean"))
+            yield from (Asked("stable_offset.lag", "max", window, "partition") for _ in range(divided))
         if several:
             yield from (Asked(metric, None, window) for metric in OF_GROUPS)
             yield Asked("consume.unowned", None, window, "partition")
@@ -107,6 +113,8 @@ def questions(run: Run, *, subjects: bool = True) -> Iterator[Asked]:
 def second_reading(run: Run, asked: Asked) -> Figures:
     if asked.family in counts.RULES:
         return counts.figures(run, asked)
+    if asked.op in transactions.METRICS:
+        return transactions.figures(run, asked)
     if asked.metric in OF_GROUPS:
         return groups.figures(run, asked)
     by_kind = {

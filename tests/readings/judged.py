@@ -31,15 +31,21 @@ class Judged:
 
 
 LIMITS = {"lag": "< 900000000 records", "success": ">= 0.000001%", "budget": "<= 100%", "count": "<= 900000000"}
-LIMITS |= {"skew": "<= 900000000", "throughput": ">= 0.000001/s"}
-"""Limits that nearly every value keeps, by kind of metric; times have one of their own."""
+LIMITS |= {"skew": "<= 900000000", "throughput": ">= 0.000001/s", "stable_offset.lag": "< 900h"}
+"""Limits that nearly every value keeps, by metric or its kind; times have one of their own."""
 
 
 def slo_text(asked: Asked) -> str:
     """Return an SLO that asks for the figure."""
     if not asked.kind:
         return f"{asked.metric} <= 900000000" + (f" for {asked.arm}" if asked.arm else "")
-    words = (asked.metric, asked.aggregate, LIMITS.get(asked.kind, "< 900h"), "in", asked.window)
+    words = (
+        asked.metric,
+        asked.aggregate,
+        LIMITS.get(asked.metric, LIMITS.get(asked.kind, "< 900h")),
+        "in",
+        asked.window,
+    )
     return " ".join(word for word in (*words, *(("for each", asked.by) if asked.by else ())) if word)
 
 

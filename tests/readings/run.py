@@ -24,7 +24,13 @@ OUTCOMES = {
 LOG = {"topic": "varchar", "topic_id": "varchar", "partition": "integer", "offset": "bigint", "producer_id": "integer"}
 LOG |= {"seq": "bigint", "error": "varchar"}
 
+TRANSACTIONS = {
+    **dict.fromkeys(("workload", "arm", "intended", "outcome"), "varchar"),
+    **dict.fromkeys(("due_us", "done_us"), "bigint"),
+}
+METRICS = {"t_us": "bigint", "broker_id": "integer", "name": "varchar", "value": "double"}
 OFFSETS = {"group": "varchar", "topic": "varchar", "topic_partition": "integer", "committed": "bigint"}
+_TABLES = {"outcomes": OUTCOMES, "log": LOG, "offsets": OFFSETS, "transactions": TRANSACTIONS, "metrics": METRICS}
 EVENTS = {"line": pa.int64(), "t_us": pa.int64(), "who": pa.string(), "worker": pa.string(), "event": pa.string()}
 EVENTS |= {"topic": pa.string(), "partition": pa.int32(), "value": pa.int64()}
 
@@ -35,7 +41,7 @@ class Run:
 
     ======================  =====================================================================================
     ``outcomes``            as ``docs/SPARK.md`` lists it, and ``who``
-    ``log``, ``offsets``    as ``docs/SPARK.md`` lists them
+    ``log``, ``offsets``    as ``docs/SPARK.md`` lists them; ``metrics`` and ``transactions`` too
     ``spans``               ``window_name start_us end_us``, the disjoint spans of each window
     ``subscriptions``       ``who topic members from_latest``
     ``producers``           ``who producer_id topic``
@@ -78,7 +84,7 @@ class Run:
 def load(home: Path) -> Run:
     """Read the run directory ``home``."""
     run = Run(home, duckdb.connect())
-    for table, columns in (("outcomes", OUTCOMES), ("log", LOG), ("offsets", OFFSETS)):
+    for table, columns in _TABLES.items():
         _create_parquet_table(run, table, columns)
     run.db.execute("alter table outcomes add column who varchar")
     run.db.execute("update outcomes set who = workload || '/' || arm")

@@ -15,6 +15,11 @@ input's position may take effect without it. Of others, the group committed a po
 first output was in the log, so that a crash in between would have lost it. Both times are those of the brokers. Inputs
 without any output are lost, and not counted here. A service with intermediate topics is not judged, because it may
 commit the position of an input whose records are in such a topic.
+
+**Output without offset** is the reverse, of transactional services only: an input with a committed output, of which no
+position above it was committed, or first outside of a transaction. A crash in between would have repeated the output.
+Whether output and position were part of the same transaction is not judged: a service of several stages, such as one of
+Kafka Streams with a repartition topic, commits the position with the first stage and the output with the last.
 """
 
 from collections.abc import Callable
@@ -26,8 +31,10 @@ from pyspark.sql import functions as F
 from aftershock.results.checks.explanations.pipes import intermediate_topics
 from aftershock.results.checks.explanations.rewrites import CLOCKS
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
+from aftershock.results.evidence.groups import OFFSETS_READ
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
+from aftershock.results.tables.settled import with_fate
 
 SIDE = "pipe"
 _INPUT = ("run", "client", "producer_id", "seq")
@@ -39,7 +46,7 @@ def pipes(
 ) -> DataFrame | None:
     """Return the findings about pipes as in ``records.summed``; None if no run has a pipe.
 
-    ``persist`` caches a Spark table, ``fates`` has the offsets of records in transactions (``tables/settled.py``).
+    ``persist`` caches a Spark table, ``fates`` are those of ``tables/settled.py``.
 
     Further findings are only reported: ``pipe_unmarked`` counts the outputs, broken if they name no input of the run,
     and ``pipe_unreached`` the inputs that are not judged.
@@ -79,7 +86,7 @@ def pipes(
     found = explode_facts(judged, facts).unionByName(explode_facts(unmarked.withColumn("record", no_record()), named))
     tables = [_repeated(inputs, written, dims), _order(inputs, written, dims), _offsets(read, dims, judged)]
     if fates is not None:
-        tables.append(_outside(read.outputs, fates, dims))
+        tables += [_outside(read.outputs, fates, dims), _without_offset(read, dims, judged)]
     return reduce(DataFrame.unionByName, tables, found)
 
 
@@ -118,10 +125,39 @@ def _repeated(inputs: DataFrame, written: DataFrame, dims: Dims) -> DataFrame:
 def _outside(outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings about outputs of transactional services that were written outside of transactions."""
     own = dims.pipes.where("transactional").select("run", "client", F.col("writes").alias("topic"))
-    within = fates.select("run", *_SPOT, F.lit(True).alias("within"))
-    joined = outputs.join(beside(own), ["run", "topic"]).join(within, ["run", *_SPOT], "left")
-    outside = Fact("offsets_without_output", SIDE, F.col("client"), 1, F.col("within").isNull())
+    joined = with_fate(outputs.join(beside(own), ["run", "topic"]), fates)
+    outside = Fact("offsets_without_output", SIDE, F.col("client"), 1, F.col("fate").isNull())
     return explode_facts(joined.withColumn("record", record()), [outside])
+
+
+def _without_offset(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
+    """Return the findings about committed outputs of transactional services whose inputs' positions were not.
+
+    The first commit above an input counts, in the order of the log of the group's coordinator.
+    """
+    readable = {
+        run
+        for run, evidence in enumerate(dims.evidences)
+        if any(line["event"] == OFFSETS_READ and not line.get("error") for line in evidence.events)
+    }
+    own = dims.pipes.where("transactional and group <> ''").where(F.col("run").isin(readable))
+    own = own.select("run", "client", "group", F.col("reads").alias("topic"))
+    partition = ("run", "client", "topic", "partition")
+    commits = (
+        read.offsets.where("committed is not null")
+        .join(beside(own), ["run", "group", "topic"])
+        .select(
+            *("run", "client", "topic", F.col("topic_partition").alias("partition")),
+            (F.col("committed") - 1).alias("offset"),
+            F.struct(F.col("offset").alias("at"), "transactional").alias("commit"),
+        )
+    )
+    due = judged.where("outputs > 0").join(beside(own.select("run", "client")), ["run", "client"], "left_semi")
+    above = Window.partitionBy(*partition).orderBy(F.col("offset").desc())
+    joined = due.select(*partition, "offset", "record").unionByName(commits, allowMissingColumns=True)
+    joined = joined.withColumn("first", F.min("commit").over(above)).where("record is not null")
+    lacking = ~F.coalesce(F.col("first")["transactional"], F.lit(False))
+    return explode_facts(joined, [Fact("output_without_offset", SIDE, F.col("client"), 1, lacking)])
 
 
 def _to_run_us(dims: Dims, column: str) -> Column:

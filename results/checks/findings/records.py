@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from aftershock.results.checks.explanations.model import AT, Explanation, explained_by
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import reader_events
+from aftershock.results.evidence.transactions import held_back, reads_committed
 from aftershock.results.model.check import SAMPLES_MAX
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
@@ -262,8 +263,8 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
 def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataFrame:
     """Add the column ``unreached``, true if a reader was too slow to reach a record (event ``drain_incomplete``).
 
-    If the reader stood still instead, it owes the record. ``records`` has a row per record of the ledger and reader
-    (column ``reader``).
+    If the reader stood still instead, it owes the record, unless it reads committed records and a transaction that
+    never ends holds it back. ``records`` has a row per record of the ledger and reader (column ``reader``).
     """
     stops = [
         (run, client.key, f"{topic}/{number}", position)
@@ -271,6 +272,13 @@ def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataF
         for client, line in reader_events(evidence, "drain_incomplete")
         if not stood_still(evidence, client, line)
         for topic, number, position, _ in line["positions"]
+    ]
+    stops += [
+        (run, client.key, f"{topic}/{number}", stable)
+        for run, evidence in enumerate(dims.evidences)
+        for topic, number, stable, _ in held_back(evidence)
+        for client in evidence.clients
+        if topic in client.consumes_from and reads_committed(evidence, client)
     ]
     if not stops:
         return records.withColumn("unreached", F.lit(False))

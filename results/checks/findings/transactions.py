@@ -18,35 +18,26 @@ A transaction with a record whose transaction has no marker yet, because the par
 end, is ``undecided`` and not judged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.records import LOG_READER, Fact, explode_facts, no_record, place_of, record
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.transactions import reads_committed
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
+from aftershock.results.tables.settled import ABORT, BITS, COMMIT, OPEN, bits_of, in_buckets, with_fate
 
-_PLACE = ("run", "topic", "partition", "offset")
-_RECORD = ("run", "producer_id", "seq")
-READ_COMMITTED = "read_committed"
-
-
-def reads_committed(evidence: Evidence, client: Client) -> bool:
-    """Return True if a client's consumers read committed records only, as planned or by their library's default."""
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
-    isolation = (workload.get("consume") or {}).get("isolation")
-    library = (workload["arms"][client.arm] or {}).get("client", "confluent")
-    if isolation is None and library == "exec":
-        return False  # nobody knows
-    return bool((isolation or (READ_COMMITTED if library == "confluent" else "")) == READ_COMMITTED)
+_PRODUCER = ("run", "producer_id")
+_RECORD = (*_PRODUCER, "seq")
+_TRANSACTION = (*_PRODUCER, "first_seq", "workload", "arm", "outcome", "commit_asked", "version")
 
 
-def of_transactions(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
+def of_transactions(read: Tables, fates: DataFrame, dims: Dims, persist: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Return the findings about transactions of recorded tables, with ``fates`` of ``tables/settled.py``."""
-    parts = [_aborted_reads(read, fates, dims), _of_producers(read, fates), _fenced(read.batches)]
+    parts = [_aborted_reads(read, fates, dims), _of_producers(read, fates, persist), _fenced(read.batches)]
     if read.outputs is not None:
         parts.append(_aborted_inputs(read.log, read.outputs, fates, dims))
     return reduce(DataFrame.unionByName, parts)
@@ -60,85 +51,71 @@ def _aborted_reads(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
                     yield run, client.workload, client.arm
 
     of_readers = beside(dims.table(readers(), "run int, workload string, arm string"))
-    rows = (
-        read.outcomes.where(F.col("op") == "consume")
-        .drop("client")
-        .join(of_readers, ["run", "workload", "arm"])
-        .join(fates.where("fate is not null").select(*_PLACE, "fate"), [*_PLACE])
-        .withColumn("record", record())
+    delivered = (
+        read.outcomes.where(F.col("op") == "consume").drop("client").join(of_readers, ["run", "workload", "arm"])
     )
+    rows = with_fate(delivered, fates).where(F.col("fate").isin(COMMIT, ABORT)).withColumn("record", record())
     client = F.concat_ws("/", "workload", "arm")
-    return explode_facts(rows, [Fact("aborted_read", "consume", client, 1, F.col("fate") == "abort")])
+    return explode_facts(rows, [Fact("aborted_read", "consume", client, 1, F.col("fate") == ABORT)])
 
 
 def _aborted_inputs(log: DataFrame, outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings about visible outputs of transactional services whose inputs were aborted."""
     own = beside(dims.pipes.where("transactional").select("run", "client", "reads", "writes"))
-    decided = fates.where("fate is not null").select(*_PLACE, "fate")
+    of_inputs = log.join(own.select("run", F.col("reads").alias("topic")).distinct(), ["run", "topic"])
     inputs = (
-        log.join(own.select("run", F.col("reads").alias("topic")).distinct(), ["run", "topic"])
-        .join(decided, [*_PLACE])
-        .groupBy(*_RECORD, "topic")
-        .agg(F.max(F.col("fate") == "commit").alias("is_committed"))
-        .withColumnRenamed("topic", "reads")
+        with_fate(of_inputs, fates)
+        .where(F.col("fate").isin(COMMIT, ABORT))
+        .groupBy(*_RECORD, F.col("topic").alias("reads"))
+        .agg(F.max(F.col("fate") == COMMIT).alias("is_committed"))
     )
-    visible = (
-        outputs.join(own.withColumn("topic", F.col("writes")), ["run", "topic"])
-        .join(fates.select(*_PLACE, F.coalesce("fate", F.lit("none")).alias("own_fate")), [*_PLACE], "left")
-        .where("own_fate is null or own_fate = 'commit'")
-        .select(*_RECORD, "client", "reads")
-    )
+    written = with_fate(outputs.join(own.withColumn("topic", F.col("writes")), ["run", "topic"]), fates)
+    visible = written.where(F.col("fate").isNull() | (F.col("fate") == COMMIT)).select(*_RECORD, "client", "reads")
     named = visible.join(inputs, [*_RECORD, "reads"]).withColumn("record", record())
     return explode_facts(named, [Fact("aborted_read", "pipe", F.col("client"), 1, ~F.col("is_committed"))])
 
 
-def _of_producers(read: Tables, fates: DataFrame) -> DataFrame:
-    own = read.transactions.select(
-        *("run", "producer_id", "first_seq", "last_seq", "workload", "arm", "intended", "outcome", "commit_asked"),
-        "version",
-    )
-    members = own.withColumn("seq", F.explode(F.sequence("first_seq", "last_seq")))
-    sent = read.outcomes.where(F.col("op") == "produce").select(
-        *_RECORD, "status", "topic", "partition", "offset", "leader_epoch", "done_us", "sent_us", "attempts"
-    )
-    logged = (
-        read.log.select(*_RECORD, *_PLACE[1:])
-        .join(fates.select(*_PLACE, "fate"), [*_PLACE])
-        .groupBy(*_RECORD)
-        .agg(
-            F.max(F.col("fate").eqNullSafe("commit")).alias("is_committed"),
-            F.max(F.col("fate").eqNullSafe("abort")).alias("is_aborted"),
-            F.max(F.col("fate").isNull()).alias("is_open"),
-        )
-    )
-    joined = members.join(sent, [*_RECORD], "left").join(logged, [*_RECORD], "left")
-    absent, acked = F.col("is_committed").isNull(), F.coalesce(F.col("status") == "ok", F.lit(False))
-    place = place_of(
-        topic="topic",
-        partition="partition",
-        offset="offset",
-        epoch="leader_epoch",
-        attempts="attempts",
-        from_us="done_us",
-        until_us="done_us",
-        sent_us="sent_us",
-        occupied=F.lit(True),
-    )
-    name = F.struct("producer_id", "seq")
-    is_missing, aborted, committed = absent & acked, F.col("is_aborted"), F.col("is_committed")
-    kinds = {"committed": committed, "aborted": aborted, "missing": is_missing, "undecided": F.col("is_open")}
-    transaction = ("run", "producer_id", "first_seq", "workload", "arm", "outcome", "commit_asked", "version")
-    judged = joined.groupBy(*transaction).agg(
-        *[F.count(F.when(column, True)).alias(kind) for kind, column in kinds.items()],
-        *[F.min(F.when(column, name)).alias(f"first_{kind}") for kind, column in kinds.items()],
-        F.min(F.when(is_missing, place)).alias("place"),
-    )
+_KINDS = ("committed", "aborted", "missing", "undecided")
+
+
+def _of_producers(read: Tables, fates: DataFrame, persist: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Return the findings about what producers know of their transactions.
+
+    Records are compared as bits of the producers' sequence numbers (``tables/settled.py``), so only records that are
+    missing are looked up one by one.
+    """
+    logged = with_fate(read.log, fates).where("seq is not null")
+    in_log = {
+        "committed": F.col("fate") == COMMIT,
+        "aborted": F.col("fate") == ABORT,
+        "undecided": F.col("fate") == OPEN,
+        "logged": F.col("fate").isNotNull(),
+    }
+    sent = read.outcomes.where(F.col("op") == "produce")
+    known = bits_of(logged, _PRODUCER, "seq", "seq", in_log)
+    acked = bits_of(sent, _PRODUCER, "seq", "seq", {"acked": F.col("status") == "ok"})
+    own = read.transactions.select(*_TRANSACTION, "last_seq")
+    parts = in_buckets(own, "first_seq", "last_seq")
+    for table in (known, acked):
+        parts = parts.join(table, [*_PRODUCER, "bucket"], "left")
+    parts = parts.withColumn("missing", F.expr("coalesce(acked, 0) & ~coalesce(logged, 0)"))
+    counts = []
+    for kind in _KINDS:
+        parts = parts.withColumn(kind, F.expr(f"coalesce({kind}, 0) & bits"))
+        # the lowest bit that is set
+        lowest = F.expr(f"bucket * {BITS} + cast(round(log2({kind} & -{kind})) as int)")
+        counts.append(F.sum(F.bit_count(kind)).alias(kind))
+        counts.append(F.min(F.when(F.col(kind) != 0, lowest)).alias(f"first_{kind}"))
+    judged = persist(parts.groupBy(*_TRANSACTION, "last_seq").agg(*counts))
+    for kind in _KINDS:
+        seq = F.col(f"first_{kind}")
+        judged = judged.withColumn(f"first_{kind}", F.when(seq.isNotNull(), F.struct("producer_id", seq.alias("seq"))))
     client = F.concat_ws("/", "workload", "arm")
     decided = F.col("undecided") == 0
     lacking = (F.col("aborted") > 0) | (F.col("missing") > 0)
+    gone = _placed(judged, sent).withColumn("record", F.coalesce("first_aborted", "first_missing"))
     # what only misses records may have the causes of lost records; nothing explains a marker
     at = F.when(F.col("aborted") == 0, F.col("place"))
-    gone = judged.withColumn("record", F.coalesce("first_aborted", "first_missing"))
     is_commit = F.when(decided & (F.col("outcome") == "committed"), 1)
     of_gone = [
         Fact("torn", "produce", client, F.when(decided, 1), (F.col("committed") > 0) & lacking, at),
@@ -154,6 +131,27 @@ def _of_producers(read: Tables, fates: DataFrame) -> DataFrame:
     ]
     seen = judged.withColumn("record", F.col("first_committed"))
     return explode_facts(gone, of_gone).unionByName(explode_facts(seen, of_visible))
+
+
+def _placed(judged: DataFrame, sent: DataFrame) -> DataFrame:
+    """Add the ``place`` of the first missing record of each transaction, as its producer knows it."""
+    lacking = judged.where("missing > 0").select(*_PRODUCER, F.col("first_missing")["seq"].alias("seq"))
+    place = place_of(
+        topic="topic",
+        partition="partition",
+        offset="offset",
+        epoch="leader_epoch",
+        attempts="attempts",
+        from_us="done_us",
+        until_us="done_us",
+        sent_us="sent_us",
+        occupied=F.lit(True),
+    )
+    if lacking.isEmpty():
+        sent = sent.limit(0)  # so that no record is read
+    placed = lacking.distinct().join(sent.select(*_RECORD, place.alias("place")), [*_RECORD])
+    placed = placed.groupBy(*_RECORD).agg(F.min("place").alias("place"))
+    return judged.withColumn("seq", F.col("first_missing")["seq"]).join(placed, [*_RECORD], "left").drop("seq")
 
 
 def _fenced(batches: DataFrame) -> DataFrame:

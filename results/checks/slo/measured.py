@@ -251,7 +251,10 @@ def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
         where = f" of {name}" if reading.subject else f" in {name}" if name else ""
         why = f"no {noun[:-1]} was observed{where}"
         advice = f"add traffic for {reading.subject or 'the plan'} in {selection.window_text}"
-        if selection.about.sampled:
+        if selection.about.source == "stable":
+            why = f"{why} in which a leader told the last stable offset of a topic with transactions"
+            advice = f"{advice}, in transactions"
+        elif selection.about.sampled:
             why = f"{why} in which the end of the topic and the consumer's position are known"
             advice = f"{advice}; check in outcomes/ that the consumer got records, and that log/ has records"
     return replace(check, n=reading.n, minimum=minimum, observed=None, why=why, next=advice)

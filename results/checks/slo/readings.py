@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval
+from aftershock.results.evidence.transactions import written_in_transactions
 from aftershock.results.model.facts import NO_OWNER, Cut, Distribution, Facts, Lag, LongestGap
 from aftershock.results.slo import EachWord, Selection
 from aftershock.results.slo.metrics import MAX, OF_GROUPS, Reading
@@ -45,6 +46,8 @@ def readings(
         observed = _of_group(evidence, facts, selection, client, each, spans)
     elif about.source == "stalls":
         observed = _stalls(evidence, facts, selection, client, each, latencies)
+    elif about.source == "stable":
+        observed = _of_stable_offsets(evidence, facts, selection, client, each, spans, idle=not latencies.n)
     elif about.sampled:
         if each == "member":
             observed = _of_members(facts, selection, client, spans, idle=not latencies.n)
@@ -102,6 +105,28 @@ def _of_members(
     if result or not unowned:
         result += [Reading(0, start_us=start) for start in _slot_starts(selection, spans) if start not in known]
     return [*result, Reading(unowned, subject=UNKNOWN)] if unowned else result
+
+
+def _of_stable_offsets(
+    evidence: Evidence,
+    facts: Facts,
+    selection: Selection,
+    client: Client,
+    each: EachWord | None,
+    spans: Sequence[Interval],
+    *,
+    idle: bool,
+) -> list[Reading]:
+    """Return the lag of the partitions to which a client writes in transactions: of all, or of each."""
+    if each != "partition":
+        return _of_seconds(facts.stable_lag.get(client.key, ()), selection, spans, idle=idle)
+    topics = written_in_transactions(evidence, client)
+    return [
+        replace(reading, subject=f"{topic}/{number}")
+        for (topic, number), stable in sorted(facts.stable.items())
+        if topic in topics
+        for reading in _of_seconds(stable.lags, selection, spans, idle=idle)
+    ]
 
 
 def _of_seconds(

@@ -8,12 +8,15 @@ import pytest
 
 from aftershock.results.model.check import Check, Status
 from aftershock.tests.bench.evidence_generator import generate
+from aftershock.tests.readings import transactions
 from aftershock.tests.readings.__main__ import BATCH, stored_runs, unpacked
 from aftershock.tests.readings.compare import Comparison, compare, differences
 from aftershock.tests.readings.figure import Asked, Figure
 from aftershock.tests.readings.judged import Judged
 from aftershock.tests.unit.results.evidence_factory import Made
 from aftershock.tests.unit.results.measuring import apart
+from aftershock.tests.unit.results.planted.defects import DEFECTS
+from aftershock.tests.unit.results.planted.judging import planted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +38,21 @@ def test_a_run_with_defects(spark: "SparkSession", made: Made, tmp_path: Path) -
         row.update(status="failed", error="REQUEST_TIMED_OUT")
     home = spoiled.write(tmp_path / "run")
     found = list(compare(spark, {"run": home}, ["run", "fault"]))
+    assert [] == [str(one) for one in found if not one.equal]
+
+
+@pytest.mark.spark
+def test_a_run_with_transactions(spark: "SparkSession", tmp_path: Path) -> None:
+    """Some transactions are in doubt, and the last stable offset of a partition stands for a while.
+
+    The other readings do not know which records were committed.
+    """
+    home = planted(DEFECTS["in-doubt-and-standing"], tmp_path)
+    every = compare(spark, {"run": home}, ["run", "fault"])
+    found = [one for one in every if one.judged.asked.op in transactions.METRICS]
+    assert {"transaction.latency", "transaction.success", "stable_offset.lag"} == {
+        one.judged.asked.metric for one in found
+    }
     assert [] == [str(one) for one in found if not one.equal]
 
 

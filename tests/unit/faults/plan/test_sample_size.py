@@ -82,6 +82,7 @@ def test_enough_samples(slo: str) -> None:
         ("produce.latency p95 in fault <= 2 * p95 for basline", "the plan has no arm `basline`; did you mean `baseline`?"),
         ("produce.latency p95 in fault <= 2 * p95 for baseline", "`baseline` is the only arm that produces, so there is no arm to compare with it: add an arm"),
         ("consume.lag p95 < 9 in steady", "this SLO needs 200 seconds in steady, which has 10: make steady last 200s"),
+        ("stable_offset.lag p95 < 9s in steady for each partition", "this SLO needs 200 seconds of each partition in steady, which has 10: make steady last 200s"),
         ("consume.lag p50 < 9 in every 5s of run", "this SLO needs 20 seconds in each 5s of the run, which has 5: use slots of 20s"),
         ("produce.budget(99.99%) <= 50%", "this SLO needs 10000 records in the run, and `baseline` at 60/s gives 3420 there: make the run last 167s, or use a rate of 176/s"),
         ("recovery (p99 <= 2 * steady for 2s) < 5s after reassign-1", "this SLO needs 1000 records in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or use a rate of 100/s"),

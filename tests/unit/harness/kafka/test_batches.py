@@ -106,10 +106,10 @@ def test_waiting_for_open_transactions() -> None:
     log = log_of((7, 0, "data"))
     slept: list[float] = []
     admin: Any = FakeAdmin(log, stable=(0, 0, 2))
-    assert [] == wait_until_stable(admin, [TOPIC], 60.0, slept.append)
+    assert {} == wait_until_stable(admin, [TOPIC.name], 60.0, slept.append)
     assert len(slept) == 2
     admin = FakeAdmin(log, stable=(0,) * 9)
-    assert [("t", 0)] == wait_until_stable(admin, [TOPIC], 0.0, slept.append)
+    assert {("t", 0): (0, 2)} == wait_until_stable(admin, [TOPIC.name], 0.0, slept.append)
 
 
 def test_markers_are_kafkas() -> None:

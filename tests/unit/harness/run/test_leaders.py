@@ -17,7 +17,7 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.kafka.admin import Admin
 from aftershock.harness.kafka.metadata_log import elections
 from aftershock.harness.kafka.settings import topic_ids
-from aftershock.harness.run import leaders
+from aftershock.harness.run import leaders, polling
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.tests.scripted_broker import ScriptedBroker
@@ -86,7 +86,7 @@ async def test_brokers_are_polled_in_turn(
     brokers: ScriptedBroker, admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change of leaders is bounded by the polls, and its offset comes from the new leader."""
-    monkeypatch.setattr(leaders, "PERIOD_US", 20_000)
+    monkeypatch.setattr(polling, "PERIOD_US", 20_000)
     record = recorder(Target(admin), tmp_path)
     async with record:
         await until_polled(brokers, 4)

@@ -20,7 +20,7 @@ from aftershock.results.model.facts import (
     SlowRecord,
 )
 
-UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out", "member_lag"}
+UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out", "member_lag", "stable"}
 """Fields under another name (gaps), or of the judge alone."""
 
 
@@ -38,6 +38,7 @@ def test_every_measurement_is_a_row_with_its_key() -> None:
         slowest={("produce", "w/a"): (slow,)},
         unavailable={("produce", "w/a", "run"): (Outage(3, 9, 8, 2),)},
         lag={"w/a": (Lag(1_000_000, 3, 70),)},
+        stable_lag={"w/a": (Lag(1_000_000, 4, 80),)},
         perf={"w/a": Perf(9, 1.0, 9.0, 0.1, 40.0, 70.0, 40.0, 45.0, 50.0, 50.0)},
         findings={("lost", "consume", "w/a"): Finding("lost", "consume", "w/a", 9, 1, ((0, 7),))},
         cuts={(cut, "w/a"): (Slice("rack=a", 5, seen),)},
@@ -52,6 +53,7 @@ def test_every_measurement_is_a_row_with_its_key() -> None:
     (slowest,) = told["slowest"]
     assert ("produce", "w/a", 7) == (slowest["op"], slowest["client"], slowest["records"][0]["seq"])
     assert [[1_000_000, 3, 70]] == told["lag"][0]["seconds"]
+    assert [[1_000_000, 4, 80]] == told["stable_lag"][0]["seconds"]
     (row,) = told["cuts"]
     assert ("fault", "rack", 1_000_000, "w/a") == tuple(row[name] for name in ("window", "each", "every_us", "client"))
     assert ("rack=a", 5, 9) == tuple(row["slices"][0][name] for name in ("subject", "start_us", "n"))

@@ -13,6 +13,7 @@ from aftershock.tests.unit.results.planted import (
     readers,
     records,
     replicas,
+    stable_offsets,
     transactions,
     trust,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "readers",
     "records",
     "replicas",
+    "stable_offsets",
     "transactions",
     "trust",
 ]

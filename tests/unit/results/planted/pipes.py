@@ -319,6 +319,8 @@ def exactly_once_run() -> Run:
                 offset = last + 2
     run.frames["log"] = typed("log", pd.concat([inputs, *written], ignore_index=True))
     run.frames["batches"] = typed("batches", pd.DataFrame(batches))
+    run.frames["offsets"]["transactional"] = True
+    run.documents["events"].append({"t_us": 53 * S, "event": "offsets_read"})
     return run
 
 
@@ -441,3 +443,35 @@ def exactly_once_of_aborted(run: Run) -> None:
 def at_least_once_of_aborted(run: Run) -> None:
     run.documents["timeline"]["workloads"][-1]["pipe"]["transactional"] = False
     exactly_once_of_aborted(run)
+
+
+def _commits(run: Run, partition: int) -> "pd.Index[int]":
+    rows = run.frames["offsets"]
+    return rows.index[rows["topic_partition"] == partition]
+
+
+@defect(
+    "positions of a transactional service that its consumer commits outside of the transactions",
+    fails=("integrity/output_without_offset",),
+    base=exactly_once_run,
+)
+def exactly_once_offsets_outside(run: Run) -> None:
+    run.set("offsets", _commits(run, 5)[4], transactional=False)
+
+
+@defect(
+    "the last outputs of a transactional service, whose positions it never commits",
+    fails=("integrity/output_without_offset",),
+    base=exactly_once_run,
+)
+def exactly_once_offsets_missing(run: Run) -> None:
+    run.drop("offsets", _commits(run, 5)[-1:])
+
+
+@defect(
+    "a position that a transactional service commits again outside of a transaction: no alarm", base=exactly_once_run
+)
+def exactly_once_offsets_again(run: Run) -> None:
+    rows = run.frames["offsets"]
+    again = dict(rows.loc[_commits(run, 5)[4]])
+    run.add("offsets", again | {"offset": int(rows["offset"].max()) + 1, "transactional": False})

@@ -30,6 +30,7 @@ _GROUPS = {
     "explained_groups": "Anomalies of groups beside their cause, and beside another one",
     "replicas": "Replicas",
     "transactions": "Transactions",
+    "stable_offsets": "Last stable offsets",
     "commits": "Commits of groups without readers",
     "members": "Members of consumer groups",
     "pipes": "Services between two topics",

@@ -288,3 +288,48 @@ def slow_commits(run: Run) -> None:
 def many_in_doubt(run: Run) -> None:
     rows = run.frames["transactions"]
     run.set("transactions", rows.index[rows["number"] % 10 == COMMITTED % 10], outcome="in_doubt", done_us=None)
+
+
+NOTHING = (
+    "backward",
+    "beyond",
+    "collision",
+    "corrupt",
+    "coverage",
+    "duplicate",
+    "lost",
+    "misplaced",
+    "order",
+    "phantom",
+)
+"""Rules that have nothing to judge if no record was committed."""
+
+
+@defect(
+    "all transactions aborted, as their producers know: nothing was committed",
+    unsure=(
+        *("slo/consume.latency-p99", "slo/lost", "obligation/consume", "integrity/skipped"),
+        *(f"integrity/{rule}" for rule in NOTHING),
+    ),
+    base=committed_run,
+)
+def nothing_committed(run: Run) -> None:
+    own, batches = run.frames["transactions"], run.frames["batches"]
+    run.set("transactions", own.index, outcome="aborted", intended="abort", commit_asked=False)
+    run.set("batches", batches.index[batches["marker"].notna()], marker="abort")
+    run.drop("consume", run.frames["consume"].index)
+
+
+@defect(
+    "all commits in doubt, though all were committed: nothing was acknowledged",
+    fails=("slo/transaction.latency-p90", "slo/transaction.success"),
+    unsure=(
+        *("slo/consume.latency-p99", "slo/lost", "obligation/consume"),
+        *(f"integrity/{rule}" for rule in ("backward", "lost", "misplaced", "phantom")),
+    ),
+    base=committed_run,
+)
+def all_in_doubt(run: Run) -> None:
+    own = run.frames["transactions"]
+    commits = own.index[own["intended"] == "commit"]
+    run.set("transactions", commits, outcome="in_doubt", done_us=None)

@@ -59,8 +59,8 @@ def test_the_subjects_of_each_metric() -> None:
     """The table lists the subjects that each metric supports."""
     told = {
         metric: each.strip()
-        for metrics, each in re.findall(r"^\| ((?:`[a-z.]+` ?)+) \|(.*)\|$", PAGE, re.MULTILINE)
-        for metric in re.findall(r"`([a-z.]+)`", metrics)
+        for metrics, each in re.findall(r"^\| ((?:`[a-z_.]+` ?)+) \|(.*)\|$", PAGE, re.MULTILINE)
+        for metric in re.findall(r"`([a-z_.]+)`", metrics)
         if metric in METRICS
     }
     assert told == {name: ", ".join(metric.each) or "none" for name, metric in METRICS.items()}
