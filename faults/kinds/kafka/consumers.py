@@ -38,9 +38,7 @@ from aftershock.faults.sections.workloads import GroupName
 from aftershock.faults.targets.clients import ClientText, select_clients
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, TopicPartition
-from aftershock.names import key_partition
-
-OFFSETS_TOPIC = "__consumer_offsets"
+from aftershock.names import OFFSETS_TOPIC, key_partition
 
 
 @dataclass(eq=False)
