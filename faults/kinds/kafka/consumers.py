@@ -38,9 +38,7 @@ from aftershock.faults.sections.workloads import GroupName
 from aftershock.faults.targets.clients import ClientText, select_clients
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, TopicPartition
-from aftershock.names import key_partition
-
-OFFSETS_TOPIC = "__consumer_offsets"
+from aftershock.names import OFFSETS_TOPIC, key_partition
 
 
 @dataclass(eq=False)
@@ -86,9 +84,10 @@ class CoordinatorMove(Fault):
     async def move_of(
         self, context: InjectionContext, topic: str, subject: tuple[str, str], find: Callable[[], Awaitable[BrokerId]]
     ) -> Injection:
-        """Return the move of the partition of ``topic`` that belongs to ``subject``, by one turn of its replicas.
+        """Return the move of the partition of ``topic`` that belongs to ``subject`` to the replica behind its leader.
 
-        ``subject`` is ("group", its name) or ("transactional_id", the id).
+        ``subject`` is ("group", its name) or ("transactional_id", the id). The leader need not be the first replica,
+        after another fault; a replica that is not in sync can't be elected.
         """
         former = await find()  # creates the topic
         states = await context.world.partitions([topic])
@@ -97,8 +96,14 @@ class CoordinatorMove(Fault):
         (state,) = (state for state in states if state.partition == number)
         if len(state.replicas) == 1:
             raise FaultError(f"{topic} has one replica, so the coordinator can't move; add brokers")
-        place, moved = partition_of(state), rotate([state], 1)
         targets = Targets(topics=(topic,), roles={noun: key, "partition": number, "from": former})
+        place, count = partition_of(state), len(state.replicas)
+        behind = state.replicas.index(former) + 1 if former in state.replicas else 1
+        turns = [turn % count for turn in range(behind, behind + count - 1)]
+        in_sync = [turn for turn in turns if state.replicas[turn] in state.isr]
+        if not in_sync:
+            raise FaultError(f"{topic}/{number} has no other replica in sync, so the coordinator can't move now")
+        moved = rotate([state], in_sync[0])
         led = [[*place]] if state.leader == state.replicas[0] else []
         undo = Undo("restore_assignment", {"assignment": assignment_as_json({place: state.replicas}), "elect": led})
         called = f"{noun.replace('_', ' ')} {key}"
@@ -112,7 +117,7 @@ class MoveCoordinator(CoordinatorMove):
 
     band = Band("#3182bd", "move coordinator")
     proof = "Another broker answers as the group's coordinator."
-    remedy = "With `for` the earlier broker coordinates the group again."
+    remedy = "With `for` the earlier broker coordinates the group again, if it was the preferred replica."
 
     drawn = ("{group: GROUP}",)
     kind: Literal["move_coordinator"] = "move_coordinator"

@@ -43,7 +43,7 @@ class MoveTransactionCoordinator(CoordinatorMove):
 
     band = Band("#6baed6", "move transaction coordinator")
     proof = "Another broker answers as the coordinator of the transactional id."
-    remedy = "With `for` the earlier broker coordinates the transactions again."
+    remedy = "With `for` the earlier broker coordinates the transactions again, if it was the preferred replica."
 
     kind: Literal["move_transaction_coordinator"] = "move_transaction_coordinator"
     transactional_id: TransactionalId

@@ -174,6 +174,10 @@ class OldProducer:
         _ask(self._leader, lambda: request, lambda answer: int(answer.responses[0].partition_responses[0].error_code))
         self._sequence += 1
 
+    def close(self) -> None:
+        for connection in (self._coordinator, self._leader):
+            connection.close()
+
     def abort(self) -> None:
         request = EndTxnRequest(
             transactional_id=_i(self.name), producer_id=self.id, producer_epoch=self.epoch, committed=False
@@ -206,6 +210,7 @@ async def hanging_transaction(stand: Stand) -> None:
 
     assert await asyncio.to_thread(still_lacking, ended, _STEP_S) == ""
     await asyncio.to_thread(old.produce, b"late")
+    old.close()
     assert len(await stand.world.open_transactions(TOPIC, 0)) == 1
 
 

@@ -47,6 +47,35 @@ async def test_the_coordinator_moves_and_returns(stage: Stage) -> None:
     assert {"transactional_id": ID, "partition": 0, "from": 2} == stage.line("away", "injected").targets.roles
 
 
+@pytest.mark.parametrize(
+    ("leader", "in_sync", "expected"), [(3, (1, 2, 3), 1), (1, (1, 2, 3), 2), (2, (1, 2), 1), (3, (3, 2), 2)]
+)
+async def test_a_coordinator_that_is_not_the_preferred_replica(
+    stage: Stage, leader: int, in_sync: tuple[int, ...], expected: int
+) -> None:
+    """After another fault: the next replica in sync takes over, not one that leads already."""
+    ids = tuple(map(BrokerId, (2, 3, 1)))
+    state = PartitionState("__transaction_state", 0, BrokerId(leader), 3, ids, tuple(map(BrokerId, in_sync)))
+    stage.world._partitions["__transaction_state", 0] = state
+    stage.world._catch_up = lambda: None  # type: ignore[method-assign]
+    seen: list[int] = []
+    await stage.play_with(
+        3_000, lambda: seen.append(stage.world._partitions["__transaction_state", 0].leader or 0), MOVE
+    )
+    assert [expected] == seen
+    assert stage.all_ok("away")
+    assert ids == stage.world._partitions["__transaction_state", 0].replicas
+
+
+async def test_no_other_replica_in_sync(stage: Stage) -> None:
+    ids = tuple(map(BrokerId, (2, 3, 1)))
+    state = PartitionState("__transaction_state", 0, BrokerId(2), 3, ids, (BrokerId(2),))
+    stage.world._partitions["__transaction_state", 0] = state
+    stage.world._catch_up = lambda: None  # type: ignore[method-assign]
+    await stage.play(MOVE)
+    assert "has no other replica in sync" in str(stage.line("away", "failed").why)
+
+
 async def test_a_coordinator_that_stays(stage: Stage) -> None:
     state_topic(stage, 2, 3, 1)
 
