@@ -119,7 +119,7 @@ OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
 _TIMEOUT_MAX, _TIMEOUT_MAX_MS = "transaction.max.timeout.ms", 900_000  # and its default
-TRANSACTIONAL_CLIENTS = ("reference", "confluent")
+TRANSACTIONAL_CLIENTS = ("reference", "confluent", "java", "exec")
 """Clients whose adapters produce in transactions."""
 
 
@@ -385,12 +385,6 @@ def _consume(draft: Draft, workload: Workload, consume: Consume, loc: Location) 
                     f"in groups of the consumer protocol, brokers set `{setting}`: set `group.consumer.{setting}`"
                 )
                 yield Problem(place, f"{sentence} in `cluster.config`", on_key=True)
-        if consume.isolation is not None and arm.client == "exec":
-            sentence = (
-                f"`isolation` is no part of the protocol of `client: exec`, the client of arm `{name}`: give the "
-                "program a setting of its own under `settings`, or change the client"
-            )
-            yield Problem((*loc, "consume", "isolation"), sentence)
         for key, setting in own_names.items():
             if getattr(consume, key) is not None and setting in arm.settings:
                 place = (*loc, "arms", name, "settings", setting)

@@ -543,10 +543,10 @@ class Workload(Part):
                 continue
             if type(number) is not int or number < 1:
                 raise ValueError(f"`num-records` is the number of records to send, got {number!r}: write 1200000")
-            if produce is None or produce.topic is None or produce.keys or produce.producers > 1:
+            if produce is None or produce.topic is None or produce.keys or produce.producers > 1 or produce.transaction:
                 raise ValueError(
                     "`num-records` runs Kafka's ProducerPerformance, which sends records without keys to one topic: "
-                    "give `produce` one `topic`, one producer and no `keys`"
+                    "give `produce` one `topic`, one producer, no `keys` and no `transaction`"
                 )
             if produce.record_size.min != produce.record_size.max:
                 raise ValueError("Kafka's ProducerPerformance sends records of one size: give `record_size` one value")
