@@ -22,6 +22,7 @@ var settings struct {
 	AlwaysRetryEOF     bool  `json:"always_retry_eof"`
 	MaxBufferedRecords int   `json:"max_buffered_records"`
 	SessionTimeoutMs   int64 `json:"session.timeout.ms"`
+	CommitsAborts      bool  `json:"commits_aborts"` // a planted defect: commits what it is ordered to abort
 }
 
 var background = context.Background()

@@ -42,7 +42,7 @@ func transact(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 		case "commit_transaction":
 			own.end(order.Do, kgo.TryCommit)
 		case "abort_transaction":
-			own.end(order.Do, kgo.TryAbort)
+			own.end(order.Do, kgo.TransactionEndTry(settings.CommitsAborts))
 		case "reopen_producer":
 			own.client.UnsafeAbortBufferedRecords()
 			own.client.Close()
