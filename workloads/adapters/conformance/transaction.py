@@ -45,7 +45,8 @@ def commits_and_aborts_what_it_is_ordered(bench: Bench) -> None:
     topic = bench.topic()
     with bench.session(bench.producing(topic, transaction={"records": _FEW, "timeout_ms": _TIMEOUT_MS})) as session:
         _require_transactions(session)
-        for number, end in enumerate(("commit_transaction", "abort_transaction", "commit_transaction")):
+        ends: tuple[TransactionOrder, ...] = ("commit_transaction", "abort_transaction", "commit_transaction")
+        for number, end in enumerate(ends):
             _begin(session)
             _send(session, range(number * _FEW, (number + 1) * _FEW))
             _done(session, end)
@@ -187,7 +188,7 @@ def _read(bench: Bench, topic: str, isolation: str, expected: set[int]) -> None:
 
 def _require_visible(bench: Bench, topic: str, seqs: Sequence[int], rule: Rule = COVERS) -> None:
     """Raise Violation of ``rule`` unless a reader of committed records gets exactly these records, once."""
-    expected = Counter(marked_record(seq).value for seq in seqs)
+    expected: Counter[bytes | None] = Counter(marked_record(seq).value for seq in seqs)
     found = Counter(message.value() for message in bench.log(topic, committed=True))
     if found != expected:
         missing, more = (expected - found).total(), (found - expected).total()
