@@ -497,7 +497,7 @@ class Arm(Part):
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
-PIPE_CLIENTS = ("service", "confluent")
+PIPE_CLIENTS = ("service", "confluent", "java", "reference")
 
 
 class Workload(Part):
@@ -526,8 +526,12 @@ class Workload(Part):
             raise ValueError(f"`{other}` and `pipe` exclude each other in one workload: give `{other}` one of its own")
         for name, arm in self.arms.items():
             if self.pipe and arm.client not in PIPE_CLIENTS:
-                clients = " or ".join(PIPE_CLIENTS)
-                raise ValueError(f"the client {arm.client} of the arm `{name}` has no pipe: write `client: {clients}`")
+                ours = " or ".join(PIPE_CLIENTS[1:])
+                raise ValueError(
+                    f"the client {arm.client} of the arm `{name}` has no pipe: write `client: service`, or {ours}"
+                )
+            if self.pipe and arm.client != "service" and self.pipe.group is None:
+                raise ValueError(f"the pipe of the arm `{name}` reads in a group: add `group` to `pipe`")
             if not self.pipe and arm.client == "service":
                 raise ValueError(
                     f"the arm `{name}` is a service, which reads one topic and writes another: add `pipe: {{from: "
