@@ -19,7 +19,15 @@ from aftershock.faults.sections.broker_settings import Owner, setting_refusal, v
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.sections.transactions import Transaction
 from aftershock.faults.sections.units import DAY_MS
-from aftershock.faults.sections.workloads import Commit, Consume, Pipe, Produce, Workload, json_fields
+from aftershock.faults.sections.workloads import (
+    Commit,
+    Consume,
+    Pipe,
+    Produce,
+    Workload,
+    group_protocol,
+    json_fields,
+)
 from aftershock.faults.targets import clients, links, roles
 
 _LIBRDKAFKA = """
@@ -119,7 +127,7 @@ BROKER_SIDE = ("session.timeout.ms", "heartbeat.interval.ms")
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
-TRANSACTIONAL_CLIENTS = ("reference", "confluent")
+TRANSACTIONAL_CLIENTS = ("reference", "confluent", "java", "exec")
 """Clients whose adapters produce in transactions."""
 
 
@@ -226,9 +234,8 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
         for name, arm in workload.arms.items():
             yield from _rack(draft, arm.client_rack, (*loc, "arms", name, "client_rack"))
             for setting in arm.settings:
-                of_pipe = (
-                    workload.pipe is not None and setting == "transaction.timeout.ms"
-                )  # of the pipe's transactions
+                # of the pipe's transactions
+                of_pipe = workload.pipe is not None and setting == "transaction.timeout.ms"
                 place = (*loc, "arms", name, "settings", setting)
                 if not of_pipe and (why_not := refusal(setting, arm.client)):
                     yield Problem(place, why_not, on_key=True)
@@ -308,6 +315,14 @@ def _pipe(draft: Draft, index: int, workload: Workload, pipe: Pipe) -> Iterator[
             yield Problem(
                 ("group",), f"the workload `{other.name}` uses the group {common[0]} too: give the pipe its own"
             )
+    for name, arm in workload.arms.items():
+        wrong = next((setting for setting in BROKER_SIDE if setting in arm.settings), None)
+        if wrong and arm.client != "service" and group_protocol(None, arm.client, arm.settings) == "consumer":
+            sentence = (
+                f"the arm `{name}` is in a group of the consumer protocol, in which brokers set `{wrong}`: set "
+                f"`group.consumer.{wrong}` in `cluster.config`, or `group.protocol: classic` in the arm's settings"
+            )
+            yield Problem((), sentence)
     if not inputs and not draft.unreadable_workloads:
         sentence = (
             f"no workload produces to {pipe.from_}, so the pipe has no input: add `produce: {{topic: {pipe.from_}"
@@ -389,12 +404,6 @@ def _consume(draft: Draft, workload: Workload, consume: Consume, loc: Location) 
                     f"in groups of the consumer protocol, brokers set `{setting}`: set `group.consumer.{setting}`"
                 )
                 yield Problem(place, f"{sentence} in `cluster.config`", on_key=True)
-        if consume.isolation is not None and arm.client == "exec":
-            sentence = (
-                f"`isolation` is no part of the protocol of `client: exec`, the client of arm `{name}`: give the "
-                "program a setting of its own under `settings`, or change the client"
-            )
-            yield Problem((*loc, "consume", "isolation"), sentence)
         for key, setting in own_names.items():
             if getattr(consume, key) is not None and setting in arm.settings:
                 place = (*loc, "arms", name, "settings", setting)
@@ -446,7 +455,7 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
     if fault.for_rule == "refused" and fault.for_ is not None:
         yield Problem((*loc, "for"), f"{fault.kind} can't have `for`, because it can't be undone: remove `for`")
     for place, topic in fault.topics().items():
-        yield from _declared(draft, topic, (*loc, *place))
+        yield from _hit(draft, topic, (*loc, *place))
     for place, text in fault.transactional_ids().items():
         yield from unknown_id(draft, text, (*loc, *place))
     for place, rack in fault.racks().items():
@@ -509,11 +518,28 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
 
 
 def _partition(draft: Draft, topic: str, partition: int, loc: Location) -> Iterator[Problem]:
-    yield from _declared(draft, topic, loc)
-    partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
+    yield from _hit(draft, topic, loc)
+    known = {entry.name: entry.partitions for entry in draft.topics.values()}
+    partitions = known.get(_outputs(draft).get(topic, topic))
     if partitions is not None and partition >= partitions:
         sentence = f"the topic {topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
         yield Problem(loc, sentence)
+
+
+def _outputs(draft: Draft) -> dict[str, str]:
+    """Return the topics that arms of pipes write, each with the topic of the plan after which it is made."""
+    pipes = [(load.pipe, load.arms) for load in draft.workloads.values() if load.pipe]
+    return {pipe.named(pipe.to, arm, len(arms)): pipe.to for pipe, arms in pipes for arm in arms}
+
+
+def _hit(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:
+    """Yield a problem if a fault names a topic that is neither declared, nor written by an arm of a pipe."""
+    outputs = _outputs(draft)
+    own = [name for name, made_after in outputs.items() if made_after == topic != name]
+    if own:
+        yield Problem(loc, f"each arm writes a topic of its own, made after `{topic}`: name {' or '.join(own)}")
+    elif topic not in outputs:
+        yield from _declared(draft, topic, loc)
 
 
 def _declared(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:

@@ -497,7 +497,7 @@ class Arm(Part):
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
-PIPE_CLIENTS = ("service", "confluent")
+PIPE_CLIENTS = ("service", "confluent", "java", "reference")
 
 
 class Workload(Part):
@@ -526,8 +526,12 @@ class Workload(Part):
             raise ValueError(f"`{other}` and `pipe` exclude each other in one workload: give `{other}` one of its own")
         for name, arm in self.arms.items():
             if self.pipe and arm.client not in PIPE_CLIENTS:
-                clients = " or ".join(PIPE_CLIENTS)
-                raise ValueError(f"the client {arm.client} of the arm `{name}` has no pipe: write `client: {clients}`")
+                ours = " or ".join(PIPE_CLIENTS[1:])
+                raise ValueError(
+                    f"the client {arm.client} of the arm `{name}` has no pipe: write `client: service`, or {ours}"
+                )
+            if self.pipe and arm.client != "service" and self.pipe.group is None:
+                raise ValueError(f"the pipe of the arm `{name}` reads in a group: add `group` to `pipe`")
             if not self.pipe and arm.client == "service":
                 raise ValueError(
                     f"the arm `{name}` is a service, which reads one topic and writes another: add `pipe: {{from: "
@@ -543,10 +547,10 @@ class Workload(Part):
                 continue
             if type(number) is not int or number < 1:
                 raise ValueError(f"`num-records` is the number of records to send, got {number!r}: write 1200000")
-            if produce is None or produce.topic is None or produce.keys or produce.producers > 1:
+            if produce is None or produce.topic is None or produce.keys or produce.producers > 1 or produce.transaction:
                 raise ValueError(
                     "`num-records` runs Kafka's ProducerPerformance, which sends records without keys to one topic: "
-                    "give `produce` one `topic`, one producer and no `keys`"
+                    "give `produce` one `topic`, one producer, no `keys` and no `transaction`"
                 )
             if produce.record_size.min != produce.record_size.max:
                 raise ValueError("Kafka's ProducerPerformance sends records of one size: give `record_size` one value")

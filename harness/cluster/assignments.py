@@ -141,6 +141,9 @@ def _consumers(
         yield ConsumeAssignment.model_validate({**connection, **settings})
 
 
+_PIPE_CONFIG = "AFTERSHOCK_PIPE"
+"""Variable with the settings of our own pipes."""
+
 _OF_SERVICES = ("command", "image", "env", "file", "ready")
 """Keys of an arm that describe a service."""
 
@@ -157,16 +160,17 @@ def _pipes(
     workers, to, group = pipe_names(workload, arm, pipe), pipe["to"][arm], pipe["groups"].get(arm)
     service = {key: common[key] for key in ("env", "file", "ready") if key in common}
     service |= {"members": len(workers), "to": to, "group": group, "restart_ms": pipe["restart_ms"]}
-    if common["client"] == "confluent":
+    if common["client"] != "service":
         words = ("bootstrap", "from", "group", "member", "to")
-        config = {word: f"{{{word}}}" for word in words} | {"settings": common["settings"]}
+        config: dict[str, Any] = {word: f"{{{word}}}" for word in words}
+        config["settings"] = common["settings"] | common.get("switches", {})
         config["transactional"] = bool(pipe.get("transactional"))
-        service |= {"env": {"AFTERSHOCK_PIPE": json.dumps(config)}, "ready": {"log": "started"}}
+        service |= {"env": {_PIPE_CONFIG: json.dumps(config)}, "ready": {"log": "started"}}
     for place, worker in enumerate(workers):
         connection = _connection({"topic": pipe["from"]}, "pipe", worker, pipe["rack"], plain, cluster, context)
-        command = service_command(common, worker, context)
+        command = service_command({**common, **service}, worker, context)
         own = {"command": command, "number": place + 1, "reserve": place >= pipe["members"]}
-        own["in_container"] = "image" in common
+        own["in_container"] = _in_container(common)
         yield PipeAssignment.model_validate({**connection, **service, **own})
     reader = {**plain, "client": "reference", "settings": {}}
     name = outputs_reader(workload, arm)
@@ -177,10 +181,23 @@ def _pipes(
     yield ConsumeAssignment.model_validate({**connection, **own_way})
 
 
+def _in_container(arm: Mapping[str, Any]) -> bool:
+    return arm["client"] == "java" or "image" in arm
+
+
+def has_service_containers(timeline: Timeline) -> bool:
+    """Return True if processes of a pipe run in containers of their own."""
+    return any(_in_container(arm) for load in timeline.workloads if load.get("pipe") for arm in load["arms"].values())
+
+
 def service_command(arm: Mapping[str, Any], worker: str, context: RunContext) -> tuple[str, ...]:
     """Return the command line of a service; a container runs on the host's network, with the worker's name as label."""
-    if arm["client"] == "confluent":
-        return (sys.executable, "-P", "-m", "aftershock.workloads.adapters.confluent_pipe")
+    if arm["client"] in ("confluent", "reference"):
+        return (sys.executable, "-P", "-m", f"aftershock.workloads.adapters.{arm['client']}_pipe")
+    if arm["client"] == "java":
+        *words, image, program = label_worker(context.java, worker)
+        words += ["--cidfile", CONTAINER_ID, "--label", f"{SERVICE}={arm['arm']}"]
+        return (*words, "--env", f"{_PIPE_CONFIG}={arm['env'][_PIPE_CONFIG]}", image, program, "pipe")
     if "image" not in arm:
         return tuple(arm["command"])
     if shutil.which("docker") is None:

@@ -20,7 +20,7 @@ from aftershock.faults.runtime.waiting import wait_until
 from aftershock.faults.targets.world import ClientControl, Linked
 from aftershock.faults.timeline.timeline import Objective
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.assignments import RunContext, assignments, java_command
+from aftershock.harness.cluster.assignments import RunContext, assignments, has_service_containers, java_command
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.lifecycle.heal import defer_interrupts
 from aftershock.harness.run.job import Job
@@ -78,7 +78,7 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     finally:
         with defer_interrupts(progress.log):
             spool.salvage()
-            if images:
+            if has_service_containers(job.timeline):
                 ownership.remove_services(engine.connect(), home.run_id)
 
 

@@ -15,7 +15,7 @@ from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Marks, Timeline, phases
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.assignments import group_names
+from aftershock.harness.cluster.assignments import group_names, has_service_containers
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.batches import read_batches, wait_until_stable
 from aftershock.harness.kafka.groups import sessions_after_run
@@ -312,7 +312,7 @@ class LiveRun:
 
         await settle(pipes, self.cluster.admin, ends, self.home, self.clock, int(self._idle_s() * 1e6))
         await self.fleet.quit(ops=PIPES)
-        if any("image" in arm for workload in self.timeline.workloads for arm in workload["arms"].values()):
+        if has_service_containers(self.timeline):
             # the container of a service that had not started yet, whose worker was therefore killed, would write on
             await asyncio.to_thread(remove_services, engine.connect(), self.home.run_id)
 

@@ -1,4 +1,4 @@
-"""Transactions on a real cluster: producers that abort, readers of both isolations, and a service that uses them."""
+"""Transactions on a real cluster: producers that abort, readers of both isolations, and services that use them."""
 
 import json
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 
 from aftershock.tests.chaos.conftest import DEADLINE_S, Command
 from aftershock.tests.chaos.late_produce import admin_of, leave_open
+from aftershock.tests.clients.build import CLIENTS, Missing
 
 pytestmark = pytest.mark.engine
 
@@ -134,3 +135,51 @@ def test_a_hanging_transaction_fails_its_check_alone(aftershock: Any) -> None:
     failed = {check["id"]: check["why"] for check in json.loads(stdout)["checks"] if check["status"] == "FAIL"}
     assert {"obligation/stable_offset"} == failed.keys(), failed
     assert "charges/1" in failed["obligation/stable_offset"]
+
+
+CLIENTS_PLAN = """\
+name: transactional-clients
+cluster: {config: {transaction.state.log.num.partitions: 3}, features: {transaction.version: LEVEL}}
+topics:
+  - {name: charges, partitions: 4, replication: 3, config: {min.insync.replicas: 2}}
+workloads:
+  - name: charging
+    produce: {topic: charges, rate: 20/s, deadline: 15s, transaction: {records: 5, abort: 20%, timeout: 20s}}
+    arms:
+      java: {client: java}
+      confluent: {}
+      reference: {client: reference}
+      franz: {client: exec, command: COMMAND}
+      planted: {client: exec, command: COMMAND, settings: {commits_aborts: true}}
+  - name: careful
+    consume: {topic: charges, isolation: read_committed}
+    arms: {java: {client: java}, reference: {client: reference}, confluent: {}, franz: {client: exec, command: COMMAND}}
+  - name: hasty
+    consume: {topic: charges, isolation: read_uncommitted}
+    arms: {java: {client: java}, franz: {client: exec, command: COMMAND}}
+timing: {warmup: {min: 3s, max: 20s}, steady: 5s, recovery: 8s}
+faults:
+  - {kind: kill, broker: leader of charges/0, at: 0s, for: 5s}
+  - {kind: kill_client, client: java producer 1, at: 12s, for: 1s}
+  - {kind: kill_client, client: franz producer 1, at: 12s, for: 1s}
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("level", [1, 2])
+def test_each_client_at_each_version(aftershock: Any, level: int) -> None:
+    """The program that commits what it is ordered to abort is found by one check; nobody else is blamed."""
+    try:
+        command = next(client.command for client in CLIENTS if client.folder == "franz_go")
+    except Missing as reason:
+        pytest.skip(str(reason))
+    plan = CLIENTS_PLAN.replace("LEVEL", str(level)).replace("COMMAND", json.dumps(command))
+    run = aftershock(plan, "--allow-exec", "--json")
+    _, stdout = run.finish(DEADLINE_S)
+    assert "" == run.left_behind()
+    checks = [check for check in json.loads(stdout)["checks"] if check["kind"] == "integrity"]
+    failed = {(check["id"], check["arm"]): check["why"] for check in checks if check["status"] != "PASS"}
+    assert {("integrity/unaborted", "planted")} == failed.keys(), failed
+    for arm in ("java", "confluent", "reference", "franz"):
+        judged = {check["id"].removeprefix("integrity/") for check in checks if check["arm"] == arm}
+        assert judged >= {"lost", "torn", "lost_commit", "unaborted"}

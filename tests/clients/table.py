@@ -24,6 +24,9 @@ def row(client: Client, results: list[Result]) -> str:
     for operation in CHECKS:
         outcomes = [result.outcome for result in results if result.operation == operation]
         made = [outcome for outcome in outcomes if outcome != "skipped"]
+        if outcomes and not made:
+            cells.append("not offered")
+            continue
         cells.append(f"{'passes' if {*made} == {'passed'} else 'FAILS'} ({made.count('passed')}/{len(made)})")
     return f"| {client.library} | {client.version} | {' | '.join(cells)} |"
 

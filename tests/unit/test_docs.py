@@ -116,6 +116,8 @@ def test_the_table_of_checked_clients_is_current() -> None:
     # a member of a group that reports no commits is examined by one check less
     counts = [{len(CHECKS[name]), len(CHECKS[name]) - (name == "group")} for name in operations]
     allowed = [{f"passes ({count}/{count})" for count in either} for either in counts]
+    offered = {"transaction": {"not offered"}}
+    allowed = [passes | offered.get(name, set()) for name, passes in zip(operations, allowed, strict=True)]
     for client in CLIENTS:
         begin = rf"\| {re.escape(client.library)} \| {re.escape(client.version)} \|"
         (row,) = re.findall(rf"^{begin} (.*) \|$", page, re.MULTILINE)

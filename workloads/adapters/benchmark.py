@@ -9,9 +9,9 @@ from collections.abc import Collection
 from typing import Any
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.exec import ExecLink, error_code
+from aftershock.workloads.adapters.exec import ExecLink
 from aftershock.workloads.adapters.exec_orders import Go as StartOwnLoad
-from aftershock.workloads.adapters.exec_protocol import AckedAll, Failed, Report, Sent, Summary
+from aftershock.workloads.adapters.exec_protocol import AckedAll, Failed, Report, Sent, Summary, error_code
 from aftershock.workloads.adapters.sending import SendingClient, SendRecorder
 from aftershock.workloads.load.assignment import Go, Order, ProduceAssignment, Stop
 from aftershock.workloads.load.events import Clock, Events

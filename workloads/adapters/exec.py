@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
-from kio.schema.errors import ErrorCode
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.exec_child import Child
 from aftershock.workloads.adapters.exec_orders import (
+    ISOLATION,
     STOP_POLLING,
     TOPICS,
+    TRANSACTIONS,
     Close,
     KeepPolling,
     Send,
@@ -36,10 +37,13 @@ from aftershock.workloads.adapters.exec_protocol import (
     RequestTimedOut,
     Revoked,
     Traffic,
+    Transacted,
+    error_code,
     parse_report,
 )
+from aftershock.workloads.adapters.exec_transactions import ExecTransactions
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, ReceivingClient, resolve_start_offsets
-from aftershock.workloads.adapters.sending import PollingSender, ProduceRecorder, SendRecorder
+from aftershock.workloads.adapters.sending import DueRecord, PollingSender, ProduceRecorder, SendRecorder
 from aftershock.workloads.load.assignment import (
     ClientAssignment,
     CommitAssignment,
@@ -51,25 +55,24 @@ from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reporte
 from aftershock.workloads.load.schedule import HEADER, US_PER_S, unpack
 from aftershock.workloads.load.spool import Status, status_of_code
 
-UNKNOWN_SERVER_ERROR = -1
-
-_CODES: dict[str, int] = {
-    # librdkafka's own errors, and its names for Kafka's
-    **{name: code for name, code in vars(KafkaError).items() if isinstance(code, int)},
-    **{code.name.upper(): int(code) for code in ErrorCode},
-}
-
-
-def error_code(name: str) -> int:
-    """Return the error code for a name of Kafka's or librdkafka's; -1 for an unknown name."""
-    return _CODES.get(name, UNKNOWN_SERVER_ERROR)
-
-
 CLOSE_S = 5.0
 """Time limit for a client program to close, shorter than the runner's time limit for the worker."""
 
 _PREPARE_STEP_S = 0.1
 _LOG = logging.getLogger(__name__)
+
+
+def _beyond_first_version(assignment: ClientAssignment) -> dict[str, tuple[str, str]]:
+    """Return what a plan asks beyond the protocol's first version, and a remedy, by the words of ``accepts``."""
+    words: dict[str, tuple[str, str]] = {}
+    pattern = assignment.pattern if isinstance(assignment, ConsumeAssignment) else None
+    if assignment.more_topics or pattern:
+        words[TOPICS] = "a pattern" if pattern else "several topics", "give it one `topic`"
+    if isinstance(assignment, ProduceAssignment) and assignment.transaction:
+        words[TRANSACTIONS] = "transactions", "remove `transaction` under `produce`"
+    if isinstance(assignment, ConsumeAssignment) and assignment.isolation:
+        words[ISOLATION] = f"`isolation: {assignment.isolation}`", "remove `isolation` under `consume`"
+    return words
 
 
 class ExecLink:
@@ -87,19 +90,18 @@ class ExecLink:
     def start(self, positions: Mapping[Place, int] | None = None) -> None:
         """Send the client program its start order, and wait until the client program reports ``ready``.
 
-        Raises ``WorkloadError`` if the plan needs several topics and the client program only knows one.
+        Raises ``WorkloadError`` if the plan needs something that the client program does not accept.
         """
         assignment = self._assignment
         self.write(start_order(assignment, positions))
         while not self._ready:
             self.hear(_PREPARE_STEP_S)
-        pattern = assignment.pattern if isinstance(assignment, ConsumeAssignment) else None
-        if (assignment.more_topics or pattern) and TOPICS not in self.accepts:
-            what = "a pattern" if pattern else "several topics"
-            raise WorkloadError(
-                f'the plan gives the client {what}, and its report ready has no "accepts": ["{TOPICS}"]; see '
-                "docs/EXEC.md, or give it one `topic`"
-            )
+        for word, (gift, remedy) in _beyond_first_version(assignment).items():
+            if word not in self.accepts:
+                raise WorkloadError(
+                    f'the plan gives the client {self._child.name} {gift}, and its report ready has no "accepts": '
+                    f'["{word}"]; see docs/EXEC.md, or {remedy}'
+                )
 
     def hear(self, wait_s: float) -> None:
         """Process reports of the client program for up to ``wait_s``; raise ``WorkloadError`` if it has ended."""
@@ -159,7 +161,9 @@ class ExecSender(PollingSender):
 
     def _send(self) -> None:
         """Order the client program to send or commit; record a failure if its queue of unread orders is full."""
-        seq, order = self._next_order()
+        self._order(*self._next_order())
+
+    def _order(self, seq: int, order: bytes) -> None:
         if self._link.write(order):
             self._open.add(seq)
         else:
@@ -203,11 +207,55 @@ class ExecProducer(ExecSender):
     def __init__(self, assignment: ProduceAssignment, clock: Clock, events: Events) -> None:
         super().__init__(assignment, events)
         self._sending = ProduceRecorder(assignment, clock)
+        self._transactions: ExecTransactions | None = None
+        if assignment.transaction:
+            self._transactions = ExecTransactions(
+                assignment,
+                clock,
+                self._sending,
+                write=self._link.write,
+                send=self._order_send,
+                in_flight=lambda: len(self._open),
+            )
+
+    def answer(self) -> dict[str, Any] | None:
+        return self._sending.answer(busy=self._transactions is not None and self._transactions.busy)
+
+    def _poll(self, wait_us: int) -> None:
+        super()._poll(wait_us)
+        if self._transactions is not None:
+            self._transactions.turn()
+
+    def _send(self) -> None:
+        if self._transactions is None:
+            super()._send()
+        else:
+            self._transactions.queue.put(self._sending.begin_record())
+
+    def _take(self, report: Report) -> None:
+        if isinstance(report, Transacted) and self._transactions is not None:
+            self._transactions.take(report)
+        else:
+            super()._take(report)
 
     def _next_order(self) -> tuple[int, bytes]:
-        seq, key, value, mark, topic = self._sending.begin_record()
-        order = Send(seq=seq, topic=topic, key=key, value=value, headers=((HEADER, mark),))
-        return seq, order.line()
+        record = self._sending.begin_record()
+        return record.seq, _send_order(record)
+
+    def _order_send(self, record: DueRecord) -> None:
+        self._order(record.seq, _send_order(record))
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            if self._transactions is not None:
+                self._transactions.close()
+
+
+def _send_order(record: DueRecord) -> bytes:
+    seq, key, value, mark, topic = record
+    return Send(seq=seq, topic=topic, key=key, value=value, headers=((HEADER, mark),)).line()
 
 
 class ExecCommitter(ExecSender):

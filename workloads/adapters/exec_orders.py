@@ -29,6 +29,8 @@ PROTOCOL: Literal[1] = 1
 
 STOP_POLLING: Literal["stop_polling"] = "stop_polling"
 TOPICS: Literal["topics"] = "topics"
+TRANSACTIONS: Literal["transactions"] = "transactions"
+ISOLATION: Literal["isolation"] = "isolation"
 """What a program can do beyond the first version of this protocol, by the words of ``accepts`` in its ``ready``."""
 
 _NUMBER_KEY = r"^(0|[1-9][0-9]{0,9})$"
@@ -112,8 +114,15 @@ class StartLoad(_Order):
     filler: Base64
 
 
+class StartTransaction(_Order):
+    """Transactions of a producer: its ``transactional.id``, and Kafka's ``transaction.timeout.ms``."""
+
+    id: str
+    timeout_ms: Count
+
+
 class StartProduce(_Start):
-    """First order to a producer."""
+    """First order to a producer; a record of a ``transaction`` is given up after its ``timeout_ms``, if shorter."""
 
     op: Literal["produce"] = "produce"
     acks: Literal["all", "1", "0"]
@@ -121,6 +130,7 @@ class StartProduce(_Start):
     linger_ms: Count
     deadline_ms: Count
     load: StartLoad | None = None
+    transaction: StartTransaction | None = None
 
 
 class Go(_Order):
@@ -157,6 +167,7 @@ class StartConsume(_Start):
     commit: CommitEvery | None
     processing_ms: int
     from_: Annotated[Literal["earliest", "latest"], Field(alias="from")]
+    isolation: Literal["read_committed", "read_uncommitted"] | None = None
     positions: Annotated[dict[NumberKey, Offset] | None, NUMBER_KEYS]
 
 
@@ -177,6 +188,18 @@ class Send(_Order):
     key: Base64 | None
     value: Base64
     headers: tuple[Header, ...]
+
+
+TransactionOrder = Literal["begin_transaction", "commit_transaction", "abort_transaction", "reopen_producer"]
+
+
+class Transact(_Order):
+    """Order about the producer's transaction; the next such order follows the report of this one.
+
+    ``reopen_producer`` closes the producer, and opens another with the same ``transactional.id``.
+    """
+
+    do: TransactionOrder
 
 
 class Commit(_Order):
@@ -201,14 +224,9 @@ class Close(_Order):
     do: Literal["close"] = "close"
 
 
-Order = StartProduce | Go | StartConsume | StartCommit | Send | Commit | KeepPolling | Close
+Order = StartProduce | Go | StartConsume | StartCommit | Send | Transact | Commit | KeepPolling | Close
 parse_order = TypeAdapter[Order](Order).validate_json
 """Parse an order; raise pydantic's ``ValidationError`` if the line is not an order."""
-
-
-def _isolation(assignment: ClientAssignment) -> dict[str, Setting]:
-    isolation = assignment.isolation if isinstance(assignment, ConsumeAssignment) else None
-    return {} if isolation is None else {"isolation.level": isolation}
 
 
 def start_order(assignment: ClientAssignment, positions: Mapping[Place, int] | None = None) -> bytes:
@@ -233,7 +251,7 @@ def start_order(assignment: ClientAssignment, positions: Mapping[Place, int] | N
         "topic": assignment.topic,
         "partitions": assignment.partitions,
         "topics": topics,
-        "settings": {**connection, **_isolation(assignment), **assignment.settings},
+        "settings": {**connection, **assignment.settings},
     }
     if isinstance(assignment, ConsumeAssignment):
         commit = assignment.own_commits
@@ -248,6 +266,7 @@ def start_order(assignment: ClientAssignment, positions: Mapping[Place, int] | N
             commit=CommitEvery(**commit.model_dump()) if commit else None,
             processing_ms=assignment.processing_ms,
             from_=assignment.from_,
+            isolation=assignment.isolation,
             positions=topics[0].positions,
         ).line()
     if isinstance(assignment, CommitAssignment):
@@ -260,7 +279,15 @@ def start_order(assignment: ClientAssignment, positions: Mapping[Place, int] | N
         linger_ms=ceil(assignment.linger_ms),  # Kafka's own clients count whole milliseconds
         deadline_ms=assignment.deadline_ms,
         load=_load(assignment),
+        transaction=_transaction(assignment),
     ).line()
+
+
+def _transaction(assignment: ProduceAssignment) -> StartTransaction | None:
+    settings = assignment.transaction
+    if settings is None:
+        return None
+    return StartTransaction(id=assignment.transactional_id or "", timeout_ms=settings.timeout_ms)
 
 
 def _load(assignment: ProduceAssignment) -> StartLoad | None:

@@ -6,6 +6,8 @@ directions from them and from the orders in ``exec_orders.py``.
 
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
+from confluent_kafka import KafkaError
+from kio.schema.errors import ErrorCode
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.json_schema import models_json_schema
 
@@ -23,6 +25,7 @@ from aftershock.workloads.adapters.exec_orders import (
     Order,
     Partition,
     Seq,
+    TransactionOrder,
 )
 from aftershock.workloads.load.spool import UNKNOWN
 
@@ -42,7 +45,8 @@ class _Report(BaseModel):
 class Ready(_Report):
     """Report that the client can send or read its first record, and that a consumer has its assigned partitions.
 
-    ``accepts`` lists what the program can do beyond the first version of the protocol: ``stop_polling``, ``topics``.
+    ``accepts`` lists what the program can do beyond the first version of the protocol: ``stop_polling``, ``topics``,
+    ``transactions``, ``isolation``.
     ``reports`` lists what the program always reports although it may leave it out: ``attempts``, ``node_disconnected``,
     ``request_timed_out``.
     """
@@ -76,6 +80,25 @@ class Failed(_Report):
     error: str
     in_doubt: bool | None = None
     attempts: Attempts = 0
+
+
+class Transacted(_Report):
+    """Report that the order ``did`` about a transaction was carried out, or that it failed with ``error``.
+
+    After an error, the client library wants the order repeated, the transaction aborted, or the producer reopened
+    (``then``). ``in_doubt`` is True if the transaction may have been committed. ``producer_id`` and ``epoch`` are those
+    of a transaction that begins; ``version`` is that of its protocol, 1 or 2 (KIP-890), in the report of the begin or
+    of the end.
+    """
+
+    say: Literal["transacted"] = "transacted"
+    did: TransactionOrder
+    error: str | None = None
+    then: Literal["repeat", "abort", "reopen"] = "reopen"
+    in_doubt: bool = True
+    producer_id: MaybeOffset = UNKNOWN
+    epoch: MaybePartition = UNKNOWN
+    version: Literal[1, 2] | None = None
 
 
 class Sent(_Report):
@@ -208,6 +231,7 @@ Report = (
     Ready
     | Acked
     | Failed
+    | Transacted
     | Sent
     | AckedAll
     | Summary
@@ -227,6 +251,20 @@ Report = (
 _REPORTS: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="say")])
 
 
+UNKNOWN_SERVER_ERROR = -1
+
+_CODES: dict[str, int] = {
+    # librdkafka's own errors, and its names for Kafka's
+    **{name: code for name, code in vars(KafkaError).items() if isinstance(code, int)},
+    **{code.name.upper(): int(code) for code in ErrorCode},
+}
+
+
+def error_code(name: str) -> int:
+    """Return the error code for a name of Kafka's or librdkafka's; -1 for an unknown name."""
+    return _CODES.get(name, UNKNOWN_SERVER_ERROR)
+
+
 class Rule(NamedTuple):
     """Sentence, or part of one, of a section of ``docs/EXEC.md``, quoted word for word."""
 
@@ -243,6 +281,7 @@ BASE64 = Rule("Rules", "Bytes are base64.")
 RESERVED = Rule("Rules", "**Standard output is reserved for the protocol.**")
 _SECTIONS = {
     **dict.fromkeys(("acked", "failed", "sent", "acked_all", "summary"), "produce"),
+    "transacted": "Transactions",
     **dict.fromkeys(("assigned", "revoked", "lost", "committed", "record"), "consume"),
     **dict.fromkeys(("ready", "bye", "traffic", "error", "died"), "All operations"),
     **dict.fromkeys(("node_disconnected", "request_timed_out"), "All operations"),

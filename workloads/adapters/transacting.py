@@ -51,7 +51,10 @@ class TransactionalClient(ABC):
 
     @abstractmethod
     def identity(self) -> tuple[int, int, int]:
-        """Return the producer id, producer epoch and protocol version of the transaction; UNKNOWN if not known."""
+        """Return the producer id, producer epoch and protocol version of the transaction; UNKNOWN if not known.
+
+        Asked after the begin, and for a version that is not known then after the end.
+        """
 
     @abstractmethod
     async def send(self, record: DueRecord) -> None:
@@ -136,6 +139,8 @@ class TransactionDriver:
         else:
             outcome = await self._commit(row)
         row.outcome, row.done_us = outcome, self._clock()
+        if row.version == UNKNOWN and failure is None:
+            row.version = client.identity()[2]
         self._spool.write(row)
 
     async def _commit(self, row: TransactionRow) -> Outcome:

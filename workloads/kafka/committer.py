@@ -23,10 +23,13 @@ from aftershock.errors import BrokerError, ProtocolError, SettingError, Unsuppor
 from aftershock.workloads.kafka.client.coordinator import TRANSACTION_KEY, Coordinator
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import (
+    ADD_OFFSETS_TO_TXN,
     END_TXN,
     END_TXN_1_MOST,
     INIT_TRANSACTIONS,
     OFFSET_COMMIT,
+    TXN_OFFSET_COMMIT,
+    TXN_OFFSET_COMMIT_1_MOST,
     ApiVersionRange,
     TransactionVersion,
     offset_commit_versions,
@@ -40,7 +43,6 @@ from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.transactions import Stage, Transaction
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire import codes
-from aftershock.workloads.kafka.wire.codec import Api
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +65,6 @@ class CommitterSettings(ClientSettings):
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than request.timeout.ms "
                 f"({self.request_timeout_ms}): raise delivery.timeout.ms, or lower request.timeout.ms"
             )
-
-
-TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 5)
-ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
-TXN_OFFSET_COMMIT_1_MOST = 4
-"""TxnOffsetCommit 5 belongs to version 2 of the transactions (KIP-890)."""
 
 
 def _topics(

@@ -22,6 +22,7 @@ var settings struct {
 	AlwaysRetryEOF     bool  `json:"always_retry_eof"`
 	MaxBufferedRecords int   `json:"max_buffered_records"`
 	SessionTimeoutMs   int64 `json:"session.timeout.ms"`
+	CommitsAborts      bool  `json:"commits_aborts"` // a planted defect: commits what it is ordered to abort
 }
 
 var background = context.Background()
@@ -69,7 +70,6 @@ func awaitLeaders(client *kgo.Client, start pipe.Start) {
 
 func produce(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 	options = append(options,
-		kgo.RecordDeliveryTimeout(start.Deadline()),
 		kgo.ProducerLinger(time.Duration(start.LingerMs)*time.Millisecond),
 		kgo.RequiredAcks(map[string]kgo.Acks{"all": kgo.AllISRAcks(), "1": kgo.LeaderAck(), "0": kgo.NoAck()}[start.Acks]),
 	)
@@ -79,7 +79,11 @@ func produce(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 	if settings.MaxBufferedRecords > 0 {
 		options = append(options, kgo.MaxBufferedRecords(settings.MaxBufferedRecords))
 	}
-	client := open(options...)
+	if start.Transaction != nil {
+		transact(start, orders, options)
+		return
+	}
+	client := open(append(options, kgo.RecordDeliveryTimeout(start.Deadline()))...)
 	awaitLeaders(client, start)
 	for start.Idempotence {
 		if _, _, err := client.ProducerID(background); err == nil {
@@ -89,12 +93,8 @@ func produce(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 	}
 	pipe.Say("ready")
 	for order := range orders {
-		record := &kgo.Record{Topic: start.Topic, Key: order.Key, Value: order.Value}
-		for _, header := range order.Headers {
-			record.Headers = append(record.Headers, kgo.RecordHeader{Key: string(*header[0]), Value: header[1].Bytes()})
-		}
 		pipe.Begin(order.Seq, start.Deadline()+time.Second) // franz-go keeps deadlines between requests only
-		client.TryProduce(background, record, func(record *kgo.Record, err error) {
+		client.TryProduce(background, record(start, order), func(record *kgo.Record, err error) {
 			switch {
 			case err != nil:
 				fail(order.Seq, err)
@@ -106,6 +106,27 @@ func produce(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 		})
 	}
 	pipe.AwaitReports()
+}
+
+func record(start pipe.Start, order pipe.Order) *kgo.Record {
+	record := &kgo.Record{Topic: start.Topic, Key: order.Key, Value: order.Value}
+	for _, header := range order.Headers {
+		record.Headers = append(record.Headers, kgo.RecordHeader{Key: string(*header[0]), Value: header[1].Bytes()})
+	}
+	return record
+}
+
+// name returns the name of an error in Kafka or librdkafka.
+func name(err error) string {
+	var kafka *kerr.Error
+	switch {
+	case errors.As(err, &kafka):
+		return kafka.Message
+	case errors.Is(err, context.DeadlineExceeded):
+		return "REQUEST_TIMED_OUT"
+	}
+	pipe.Say("error", "error", "_TRANSPORT", "detail", err.Error())
+	return "_TRANSPORT"
 }
 
 // fail reports an error by its name in Kafka or librdkafka.
@@ -125,6 +146,10 @@ func fail(seq int64, err error) {
 }
 
 func consume(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
+	if start.Isolation == "read_committed" {
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
+	accepts := []string{"isolation"}
 	if start.Group == "" {
 		starts := map[int32]kgo.Offset{}
 		for partition, offset := range start.Positions {
@@ -132,7 +157,7 @@ func consume(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 		}
 		client := open(append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{start.Topic: starts}))...)
 		pipe.Say("assigned", "partitions", slices.Collect(maps.Keys(starts)))
-		pipe.Say("ready")
+		pipe.Say("ready", "accepts", accepts)
 		poll(client, orders)
 		client.Close()
 		return
@@ -141,7 +166,7 @@ func consume(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 		client.CommitUncommittedOffsets(background)
 		pipe.Say("revoked", "partitions", append([]int32{}, partitions[start.Topic]...))
 	}
-	ready := sync.OnceFunc(func() { pipe.Say("ready") })
+	ready := sync.OnceFunc(func() { pipe.Say("ready", "accepts", accepts) })
 	options = append(options,
 		kgo.ConsumerGroup(start.Group),
 		kgo.ConsumeTopics(start.Topic),

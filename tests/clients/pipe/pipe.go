@@ -31,6 +31,19 @@ type Start struct {
 	From        string          `json:"from"`
 	Positions   map[int32]int64 `json:"positions"`
 	Groups      []string        `json:"groups"`
+	Isolation   string          `json:"isolation"`
+	Transaction *Transaction    `json:"transaction"`
+}
+
+// Transaction has the settings of a producer's transactions.
+type Transaction struct {
+	ID        string `json:"id"`
+	TimeoutMs int64  `json:"timeout_ms"`
+}
+
+// Timeout returns Kafka's `transaction.timeout.ms`.
+func (transaction Transaction) Timeout() time.Duration {
+	return time.Duration(transaction.TimeoutMs) * time.Millisecond
 }
 
 // Deadline returns the time limit of each record or commit.
@@ -38,7 +51,7 @@ func (start Start) Deadline() time.Duration {
 	return time.Duration(start.DeadlineMs) * time.Millisecond
 }
 
-// Order is any later order: `send` or `commit`.
+// Order is any later order, such as `send` or `commit`.
 type Order struct {
 	Do        string       `json:"do"`
 	Seq       int64        `json:"seq"`

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -258,23 +258,41 @@ class Bench:
             if producer.flush(self._patience_s):
                 raise TimeoutError
 
-    def log(self, topic: str) -> list[Message]:
+    def fill_in_transactions(self, topic: str, outcomes: Mapping[int, bool]) -> None:
+        """Append ``marked_record`` n in a transaction of its own, which ends with a commit if ``outcomes[n]``."""
+        with cluster_errors(self.cluster.bootstrap, "end the transactions of the check"):
+            identity = {"transactional.id": f"filler-{topic}", "linger.ms": 0}
+            producer = Producer({"bootstrap.servers": self.cluster.bootstrap, **identity})
+            producer.init_transactions(self._patience_s)
+            for number, commits in outcomes.items():
+                key, value, headers = marked_record(number)
+                producer.begin_transaction()
+                producer.produce(topic, value, key, headers=list(headers))
+                producer.flush(self._patience_s)
+                (producer.commit_transaction if commits else producer.abort_transaction)(self._patience_s)
+
+    def log(self, topic: str, *, committed: bool = False) -> list[Message]:
+        """Return the records of a topic; with ``committed``, those that a reader of committed records gets."""
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": "conformance-log"}
+        config["isolation.level"] = "read_committed" if committed else "read_uncommitted"
         until = time.monotonic() + self._patience_s
         with (
             cluster_errors(self.cluster.bootstrap, f"return the records of the topic {topic}"),
-            closing(Consumer(config | {"enable.auto.commit": False})) as reader,
+            closing(Consumer(config | {"enable.auto.commit": False, "enable.partition.eof": True})) as reader,
         ):
-            ends = {
-                number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=self._patience_s)[1]
-                for number in range(PARTITIONS)
-            }
-            reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
+            reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
             messages: list[Message] = []
-            while len(messages) < sum(ends.values()):
+            ended: set[int | None] = set()
+            while len(ended) < PARTITIONS:
                 if time.monotonic() > until:
                     raise TimeoutError
-                messages += (message for message in reader.consume(100, timeout=1) if not message.error())
+                for message in reader.consume(100, timeout=1):
+                    error = message.error()
+                    if error is None:
+                        messages.append(message)
+                        ended.discard(message.partition())
+                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own errors
+                        ended.add(message.partition())
             return messages
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from aftershock.errors import WorkloadError
 from aftershock.redaction import redact
-from aftershock.workloads.adapters.conformance import commit, consume, group, produce
+from aftershock.workloads.adapters.conformance import commit, consume, group, produce, transaction
 from aftershock.workloads.adapters.conformance.bench import Bench, NotExaminable, Violation
 from aftershock.workloads.adapters.exec_child import NO_LINES
 from aftershock.workloads.adapters.exec_protocol import ReportError
@@ -18,6 +18,7 @@ CHECKS: dict[str, Sequence[Check]] = {
     "consume": consume.CHECKS,
     "commit": commit.CHECKS,
     "group": group.CHECKS,
+    "transaction": transaction.CHECKS,
 }
 
 

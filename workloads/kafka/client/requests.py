@@ -85,8 +85,12 @@ INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
 ADD_PARTITIONS_TO_TXN = ApiVersionRange(Api.ADD_PARTITIONS_TO_TXN, 3, 3)
 """Clients send version 3 at most; the later versions are requests of brokers to the coordinator."""
 END_TXN = ApiVersionRange(Api.END_TXN, 3, 5)
-END_TXN_1_MOST, PRODUCE_1_MOST = 4, 11
-"""EndTxn 5 and Produce 12 belong to version 2 of the transactions (KIP-890), so version 1 uses those before."""
+TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 5)
+"""Version 3 of the TxnOffsetCommit API has the metadata of the group's member (KIP-447)."""
+ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
+END_TXN_1_MOST, PRODUCE_1_MOST, TXN_OFFSET_COMMIT_1_MOST = 4, 11, 4
+"""EndTxn 5, Produce 12 and TxnOffsetCommit 5 belong to version 2 of the transactions (KIP-890); version 1 uses those
+before."""
 
 
 class TransactionVersion:

@@ -70,7 +70,7 @@ class ClassicCoordinator:
             self._coordinator,
             shared.backoff,
             settings.default_api_timeout_ms,
-            self._membership,
+            self.membership,
             on_rejected=self._on_commit_rejected,
             is_classic=True,
         )
@@ -101,7 +101,7 @@ class ClassicCoordinator:
     def member_epoch(self) -> int:
         return self._member.generation.number
 
-    def _membership(self) -> Membership:
+    def membership(self) -> Membership:
         """Return the member's generation for a commit; raise BrokerError while the member must not commit."""
         refusal = self._member.commit_refusal
         if refusal:

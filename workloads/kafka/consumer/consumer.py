@@ -11,12 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Literal, Protocol
 
+from kio.schema.errors import ErrorCode
+
 from aftershock.errors import BrokerError, SettingError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.tasks import EventListener, RateLimitedListener, Wake, monotonic_ms
 from aftershock.workloads.kafka.consumer.assigned_partitions import OnPartitions, RebalanceListener
 from aftershock.workloads.kafka.consumer.classic_coordinator import ClassicCoordinator
-from aftershock.workloads.kafka.consumer.commit_request_manager import Committed, CommittedOffsets, offsets_to_commit
+from aftershock.workloads.kafka.consumer.commit_request_manager import (
+    Committed,
+    CommittedOffsets,
+    Membership,
+    offsets_to_commit,
+)
 from aftershock.workloads.kafka.consumer.consumer_coordinator import ConsumerCoordinator
 from aftershock.workloads.kafka.consumer.fetch_buffer import FetchBuffer, Fetched
 from aftershock.workloads.kafka.consumer.fetcher import Fetcher, FetchRoutes
@@ -26,6 +33,7 @@ from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import ReadReplicas
 from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, SubscriptionState
+from aftershock.workloads.kafka.rules.transaction_manager import GroupOffsets
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 
@@ -47,6 +55,9 @@ class GroupCoordinator(Protocol):
 
     @property
     def member_epoch(self) -> int: ...
+
+    def membership(self) -> Membership:
+        """Return what a commit is sent with; raise BrokerError while a member must not commit."""
 
     def join(self, topics: Topics, listener: RebalanceListener) -> None: ...
 
@@ -178,6 +189,29 @@ class Consumer:
             else:
                 self._shared.positions.reset(tp, start)
         self._wake_loop()
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read assigned partitions from these offsets on; ignore partitions that are not assigned."""
+        self._shared.buffer.drop(offsets)
+        for tp, offset in offsets.items():
+            if tp in self._shared.positions:
+                self._shared.positions.seek(tp, FetchPosition(offset, leader=self._shared.metadata.leader(tp)))
+        self._wake_loop()
+
+    def group_offsets(self, offsets: Mapping[TopicPartition, int]) -> GroupOffsets:
+        """Return offsets that a transaction can commit, with the metadata of this member (KIP-447).
+
+        Raises BrokerError if the consumer is no member of the group at present, whose offsets nobody would refuse.
+        """
+        group = self._require_group("commit offsets in a transaction")
+        member = group.membership()
+        if member.epoch == UNKNOWN:
+            raise BrokerError(
+                "the consumer is no member of its group at present; poll to join again",
+                int(ErrorCode.unknown_member_id),
+            )
+        group_id = self._shared.settings.group_id or ""
+        return GroupOffsets(group_id, {tp: (offset, UNKNOWN) for tp, offset in offsets.items()}, *member)
 
     async def subscribe(
         self,

@@ -60,7 +60,7 @@ class ConsumerCoordinator:
             is_static=self._instance_id is not None,
         )
         self.store = CommittedOffsets(
-            group_id, self._coordinator, shared.backoff, settings.default_api_timeout_ms, self._membership
+            group_id, self._coordinator, shared.backoff, settings.default_api_timeout_ms, self.membership
         )
         self._partitions = AssignedPartitions(shared, self.store)
         self._wake = Wake()  # the member has something to send
@@ -74,13 +74,13 @@ class ConsumerCoordinator:
 
     @property
     def member_id(self) -> str:
-        return self._membership().member_id
+        return self.membership().member_id
 
     @property
     def member_epoch(self) -> int:
         return self._member.membership_epoch
 
-    def _membership(self) -> Membership:
+    def membership(self) -> Membership:
         if self._member.state is MemberState.UNSUBSCRIBED:
             return Membership()
         return Membership(self._member.member_id, self._member.membership_epoch, self._instance_id)

@@ -21,7 +21,7 @@ from aftershock.workloads.kafka.producer.produce_request import (
 from aftershock.workloads.kafka.producer.sender import Sender
 from aftershock.workloads.kafka.rules.accumulator import AppendResult
 from aftershock.workloads.kafka.rules.batch import Headers
-from aftershock.workloads.kafka.rules.transaction_manager import State, TransactionManager
+from aftershock.workloads.kafka.rules.transaction_manager import GroupOffsets, State, TransactionManager
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, TopicPartition
 from aftershock.workloads.kafka.wire import codes, compression
 
@@ -203,6 +203,22 @@ class Producer:
             raise self._sender.error
         transactions.begin()
 
+    async def send_offsets_to_transaction(self, offsets: GroupOffsets, timeout_ms: float) -> None:
+        """Commit offsets of a consumer group with the transaction (KIP-447).
+
+        Raises BrokerError if the transaction must be aborted, for example because the group's coordinator refuses the
+        member; ClientError after an error that ends the producer; TimeoutError, after which it must be aborted.
+        """
+        transactions, until_ms = self.transactions, monotonic_ms() + timeout_ms
+        if self._sender.error is None:
+            transactions.send_offsets(offsets)
+        self._sender.wake()
+        while transactions.offsets is not None or self._sender.error is not None:
+            self._raise_failure()
+            if monotonic_ms() >= until_ms:
+                raise TimeoutError(f"the offsets were not committed within {timeout_ms:g} ms")
+            await self._next_change(until_ms)
+
     async def commit_transaction(self, timeout_ms: float) -> None:
         """Send all records and commit the transaction; after a TimeoutError call it again, or close the producer.
 
@@ -226,14 +242,17 @@ class Producer:
         transactions, until_ms = self.transactions, monotonic_ms() + timeout_ms
         self._sender.wake()
         while transactions.state not in {State.READY, State.INITIALIZING}:
-            if self._sender.error is not None:
-                raise self._sender.error
-            if transactions.state is State.ABORTABLE_ERROR:
-                problem = codes.name(transactions.error)
-                raise BrokerError(f"the transaction must be aborted: {problem}", transactions.error)
+            self._raise_failure()
             if monotonic_ms() >= until_ms:
                 raise TimeoutError(f"the transaction did not end within {timeout_ms:g} ms")
             await self._next_change(until_ms)
+
+    def _raise_failure(self) -> None:
+        if self._sender.error is not None:
+            raise self._sender.error
+        if self.transactions.state is State.ABORTABLE_ERROR:
+            problem = codes.name(self.transactions.error)
+            raise BrokerError(f"the transaction must be aborted: {problem}", self.transactions.error)
 
     async def flush(self) -> None:
         """Send all records without lingering, and wait until they are reported."""

@@ -26,20 +26,30 @@ transactions of the reference committer, which consist of one offset commit and 
    ``EndTxnHandler``: NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE are retried after the coordinator is found again,
    other errors that Kafka classifies as retriable after a back-off. TRANSACTION_ABORTABLE, and for AddPartitionsToTxn
    and EndTxn also UNKNOWN_PRODUCER_ID and INVALID_PRODUCER_ID_MAPPING, require an abort, as does any error of a
-   single partition of AddPartitionsToTxn that rule 7 doesn't name.
-7. All other errors are fatal. INVALID_PRODUCER_EPOCH of these requests is PRODUCER_FENCED: another producer has the
+   single partition of AddPartitionsToTxn that rule 8 doesn't name.
+7. **Offsets of a consumer group** (``sendOffsetsToTransaction``, KIP-447). With version 1, the group's partition of
+   ``__consumer_offsets`` is added to the transaction first (AddOffsetsToTxn to the transaction's coordinator), then the
+   offsets are sent to the coordinator of the group (TxnOffsetCommit up to 4). TxnOffsetCommit 5 of version 2 does both.
+   The request carries the member's id, generation (or epoch) and instance id, so that the group's coordinator refuses a
+   member whose partitions are gone: FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION require an abort, as
+   does GROUP_AUTHORIZATION_FAILED. Offsets with a retriable error are sent again, after NOT_COORDINATOR,
+   COORDINATOR_NOT_AVAILABLE and REQUEST_TIMED_OUT to a coordinator that is found anew (``AddOffsetsToTxnHandler``,
+   ``TxnOffsetCommitHandler`` of Kafka 4.3.1).
+8. All other errors are fatal. INVALID_PRODUCER_EPOCH of these requests is PRODUCER_FENCED: another producer has the
    transactional id. In a Produce response it is abortable, because the coordinator decides who is fenced.
 
 An application that aborts after it has asked for the commit (``begin_abort(after_commit=True)``) breaks Kafka's rules:
 Kafka's clients refuse it, because with version 1 its effect is undefined.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, auto
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ClientError
+from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED
 from aftershock.workloads.kafka.rules.idempotence import (
     FATAL,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -67,13 +77,40 @@ class Step(Enum):
 
     INIT_PRODUCER_ID = auto()
     ADD_PARTITIONS = auto()
+    ADD_OFFSETS = auto()
+    COMMIT_OFFSETS = auto()
     END = auto()
+
+
+class GroupOffsets(NamedTuple):
+    """Offsets of a consumer group by partition, each with the leader epoch of the record before, and the member.
+
+    The defaults are those of a producer that is no member, whose offsets the coordinator can't refuse (KIP-447).
+    """
+
+    group_id: str
+    offsets: Mapping[TopicPartition, tuple[int, int]]
+    member_id: str = ""
+    generation: int = UNKNOWN
+    instance_id: str | None = None
 
 
 PRODUCER_FENCED = 90
 FENCING: frozenset[int] = frozenset({ErrorCode.invalid_producer_epoch, PRODUCER_FENCED})
 ABORTABLE: Mapping[Step, frozenset[int]] = {
     Step.INIT_PRODUCER_ID: frozenset({ErrorCode.transaction_abortable}),
+    Step.ADD_OFFSETS: frozenset(
+        {ErrorCode.transaction_abortable, ErrorCode.unknown_producer_id, ErrorCode.group_authorization_failed}
+    ),
+    Step.COMMIT_OFFSETS: frozenset(
+        {
+            ErrorCode.transaction_abortable,
+            ErrorCode.group_authorization_failed,
+            ErrorCode.fenced_instance_id,
+            ErrorCode.unknown_member_id,
+            ErrorCode.illegal_generation,
+        }
+    ),
     **dict.fromkeys(
         (Step.ADD_PARTITIONS, Step.END),
         frozenset(
@@ -96,7 +133,8 @@ class TransactionManager(Idempotence):
     """State of one transactional id, and the sequences of its producer; ``error`` explains the error states.
 
     The sender calls ``settle``, then ``next_step`` and, if it returns a step, sets ``in_flight`` and calls one of
-    ``on_init``, ``on_added``, ``on_ended`` and ``on_no_response``. ``asked`` is True from when EndTxn(commit) of the
+    ``on_init``, ``on_added``, ``on_offsets_added``, ``on_offsets_committed``, ``on_ended`` and ``on_no_response``.
+    ``asked`` is True from when EndTxn(commit) of the
     current transaction may reach the coordinator. ``committed`` is True if the last transaction that ended was
     committed. Counters: ``transactions_committed``, ``transactions_aborted``, ``transaction_steps_retried``.
     """
@@ -116,6 +154,8 @@ class TransactionManager(Idempotence):
         self._started = False
         self._partitions_new: set[TopicPartition] = set()
         self._partitions_added: set[TopicPartition] = set()
+        self.offsets: GroupOffsets | None = None  # not yet committed
+        self._offsets_added = False
 
     # ---- calls of the application
 
@@ -124,10 +164,17 @@ class TransactionManager(Idempotence):
         self._require({State.READY}, "begin a transaction")
         self.state, self.asked = State.IN_TRANSACTION, False
 
+    def send_offsets(self, offsets: GroupOffsets) -> None:
+        """Ask that the transaction also commits the offsets; raises as ``begin_commit``."""
+        self._refuse_abortable()
+        self._require({State.IN_TRANSACTION}, "commit offsets")
+        if offsets.offsets:
+            self.offsets, self._offsets_added = offsets, self.version_2
+            self._started = self._started or self.version_2
+
     def begin_commit(self) -> None:
         """Ask for the commit; raise BrokerError if the transaction must be aborted, ClientError without one."""
-        if self.state is State.ABORTABLE_ERROR:
-            raise BrokerError(f"the transaction must be aborted: {name(self.error)}", self.error)
+        self._refuse_abortable()
         self._require({State.IN_TRANSACTION}, "commit")
         self.state = State.COMMITTING
 
@@ -137,6 +184,11 @@ class TransactionManager(Idempotence):
         self._require(allowed, "abort")
         self.state = State.ABORTING
         self._partitions_new.clear()
+        self.offsets = None
+
+    def _refuse_abortable(self) -> None:
+        if self.state is State.ABORTABLE_ERROR:
+            raise BrokerError(f"the transaction must be aborted: {name(self.error)}", self.error)
 
     def _require(self, states: set[State], action: str) -> None:
         if self.state not in states:
@@ -185,6 +237,8 @@ class TransactionManager(Idempotence):
             return Step.INIT_PRODUCER_ID
         if self._partitions_new and self.state in {State.IN_TRANSACTION, State.COMMITTING}:
             return Step.ADD_PARTITIONS
+        if self.offsets is not None and self.state in {State.IN_TRANSACTION, State.COMMITTING}:
+            return Step.COMMIT_OFFSETS if self._offsets_added else Step.ADD_OFFSETS
         if self.completing and not incomplete:
             if self._started:
                 return Step.END
@@ -192,8 +246,9 @@ class TransactionManager(Idempotence):
         return None
 
     @staticmethod
-    def coordinator_lost(error: int) -> bool:
-        return error in COORDINATOR_MOVED
+    def coordinator_lost(step: Step, error: int) -> bool:
+        """Return True if the coordinator to which the step was sent must be found again."""
+        return error in (COMMIT_MOVED if step is Step.COMMIT_OFFSETS else COORDINATOR_MOVED)
 
     def on_no_response(self) -> None:
         """Retry the step in flight after a back-off: there was no coordinator, no connection or no response."""
@@ -223,6 +278,23 @@ class TransactionManager(Idempotence):
             self._partitions_added |= added
             self._started = self._started or bool(added)
 
+    def on_offsets_added(self, error: int) -> None:
+        """Process the response to AddOffsetsToTxn."""
+        if self._succeeded(Step.ADD_OFFSETS, error):
+            self._offsets_added = self._started = True
+
+    def on_offsets_committed(self, errors: Mapping[TopicPartition, int]) -> None:
+        """Process the response to TxnOffsetCommit; offsets with a retriable error, or without one, are sent again."""
+        final = [error for error in errors.values() if error and error not in RETRIABLE]
+        retried = [error for error in errors.values() if error in RETRIABLE]
+        if self._succeeded(Step.COMMIT_OFFSETS, (final or retried or [0])[0]) or (retried and not final):
+            self._keep_offsets({tp for tp, error in errors.items() if not error})
+
+    def _keep_offsets(self, committed: Collection[TopicPartition]) -> None:
+        if self.offsets is not None:
+            left = {tp: offset for tp, offset in self.offsets.offsets.items() if tp not in committed}
+            self.offsets = self.offsets._replace(offsets=left) if left else None
+
     def on_ended(self, error: int, producer: ProducerId, *, commit: bool) -> None:
         """Process the response to EndTxn; ``producer`` is that of the next transaction, UNKNOWN before EndTxn 5.
 
@@ -243,7 +315,8 @@ class TransactionManager(Idempotence):
             return True
         # an abort that fails can't be answered by another abort (``abortableErrorIfPossible``)
         if error in ABORTABLE[step] and self.state is not State.ABORTING:
-            self._bump = self._bump or not self.version_2
+            # a refused member is no reason for a new epoch
+            self._bump = self._bump or not (self.version_2 or step is Step.COMMIT_OFFSETS)
             self._abortable(error)
         else:
             self.fail(PRODUCER_FENCED if error in FENCING else error)
@@ -264,6 +337,7 @@ class TransactionManager(Idempotence):
         self.error, self._bump, self._started = 0, False, False
         self._partitions_new.clear()
         self._partitions_added.clear()
+        self.offsets = None
 
     def _abortable(self, error: int) -> None:
         if self.state not in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}:

@@ -24,8 +24,8 @@ def plan(produce: str = "", client: str = "java", number: str = "600") -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (plan(", keys: 5"), "give `produce` one `topic`, one producer and no `keys`"),
-        (plan(", producers: 2"), "give `produce` one `topic`, one producer and no `keys`"),
+        (plan(", keys: 5"), "give `produce` one `topic`, one producer, no `keys` and no `transaction`"),
+        (plan(", producers: 2"), "give `produce` one `topic`, one producer, no `keys` and no `transaction`"),
         (plan(", record_size: {min: 1, max: 9}"), "sends records of one size: give `record_size` one value"),
         (plan(number="many"), "`num-records` is the number of records to send, got 'many'"),
         (plan(number="0"), "`num-records` is the number of records to send, got 0"),

@@ -105,8 +105,13 @@ def test_a_key_that_is_the_mark() -> None:
         (SERVICE, "{client: service}", "a service needs a `command`, like [python3, billing.py], or an `image`"),
         (
             SERVICE,
-            "{client: java}",
-            "the client java of the arm `ours` has no pipe: write `client: service or confluent`",
+            "{client: exec, command: [a]}",
+            "the client exec of the arm `ours` has no pipe: write `client: service`, or confluent or java or reference",
+        ),
+        (
+            SERVICE,
+            "{client: reference, settings: {session.timeout.ms: 6000}}",
+            "the arm `ours` is in a group of the consumer protocol, in which brokers set `session.timeout.ms`",
         ),
         (
             SERVICE,
@@ -177,11 +182,18 @@ def test_a_key_that_is_the_mark() -> None:
             "join, client: ours member 1",
             "`join` starts new members: name an arm",
         ),
+        (
+            SERVICE,
+            SERVICE.replace("client: service", "client: confluent").replace(", command: [python3, billing.py]", ""),
+            "the pipe of the arm `ours` reads in a group: add `group` to `pipe`",
+        ),
         ("client: ours, op: pipe", "client: ours member 2", "there is no consumer 2 of the arm `ours`, which has 1"),
     ],
 )
 def test_mistakes(wrong: str, right: str, said: str) -> None:
     plan = PLAN.replace(wrong, right)
+    if "confluent" in right and "env" not in right:
+        plan = plan.replace(", group: biller", "")
     if "readers-baseline" in right:
         plan = plan.replace("faults:", "  - {name: more, consume: {topic: orders, group: readers}}\nfaults:")
     with pytest.raises(PlanError) as caught:
@@ -218,3 +230,27 @@ def test_a_zombie_of_a_pipe_of_ours_must_outlast_its_session() -> None:
 @pytest.mark.parametrize("kind", ["kill_client", "pause_client", "leave"])
 def test_processes_of_a_service_are_targets(kind: str, client: str) -> None:
     load_plan(PLAN.replace("kind: kill_client, client: ours, op: pipe", f"kind: {kind}, client: {client}"))
+
+
+@pytest.mark.parametrize(
+    ("broker", "said"),
+    [
+        ("leader of billed-ours/5", ""),
+        ("coordinator of biller-lib", ""),
+        (
+            "leader of billed/0",
+            "each arm writes a topic of its own, made after `billed`: name billed-lib or billed-ours",
+        ),
+        ("leader of billed-ours/6", "the topic billed-ours has no partition 6: its partitions are 0 to 5"),
+        ("leader of billed-theirs/0", "the topic `billed-theirs` is not among the plan's `topics`"),
+    ],
+)
+def test_faults_name_the_topics_and_groups_of_arms(broker: str, said: str) -> None:
+    plan = PLAN.replace("    arms:\n", "    arms:\n      lib: {client: confluent}\n")
+    plan = plan.replace("kind: kill_client, client: ours, op: pipe", f"kind: kill, broker: {broker}")
+    if not said:
+        load_plan(plan)
+        return
+    with pytest.raises(PlanError) as caught:
+        load_plan(plan)
+    assert said in "\n".join(caught.value.problems)

@@ -34,11 +34,10 @@ def answer(old: str, new: str) -> str:
     ("old", "new", "words"),
     [
         ("rate: 60/s,", "rate: 60/s, idempotence: false,", "`transaction` needs an idempotent producer"),
-        ("client: confluent", "client: java", "`transaction` needs `client: reference` or `client: confluent`"),
         (
             "client: confluent",
-            "client: exec, command: [cat]",
-            "`isolation` is no part of the protocol of `client: exec`",
+            "client: java, settings: {num-records: 100}",
+            "give `produce` one `topic`, one producer, no `keys` and no `transaction`",
         ),
         (
             "timeout: 20s",
@@ -93,6 +92,8 @@ def test_a_service_that_promises_exactly_once_checks_aborts(promise: str, is_war
     ("old", "new"),
     [
         ("name: transactions", "name: same"),
+        ("client: confluent", "client: java"),
+        ("client: confluent", "client: exec, command: [cat]"),
         ("abort: 10%, ", ""),
         ("timeout: 20s", "timeout: 15m"),
         ("name: transactions", "name: longer\ncluster: {config: {transaction.max.timeout.ms: 3600000}}"),

@@ -1,5 +1,6 @@
 """Assignments of clients: each gets the settings of the plan, and no two arms send at the same instant."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,49 @@ def test_members_and_producers() -> None:
     assert [0, 10_000, 20_000, 30_000] == [producer["offset_us"] for producer in producers]
     assert {25.0} == {producer["rate_per_s"] for producer in producers}
     assert 4 == len({producer["producer_id"] for producer in producers})
+
+
+PIPES = """
+name: pipes
+topics: [{name: orders, partitions: 3, replication: 3}, {name: billed, partitions: 3, replication: 3}]
+workloads:
+  - name: billing
+    produce: {topic: orders, rate: 50/s}
+    pipe: {from: orders, to: billed, group: biller, transactional: true}
+    arms:
+      java: {client: java, settings: {session.timeout.ms: 6000}}
+      reference: {client: reference, leader_discovery: metadata, settings: {transaction.timeout.ms: 9000}}
+      lib: {}
+"""
+
+
+def test_pipes_of_ours_are_services_with_the_settings_of_their_arm() -> None:
+    """Kafka's Java client runs in a container, which gets its settings as a variable; the others run as modules."""
+    checked = load_plan(PIPES)
+    timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
+    names = ("orders", "billed-java", "billed-reference", "billed-lib")
+    topics = {name: Topic(name, "id", 3) for name in names}
+    java = ("docker", "run", "--label", "a=b", "image", "client")
+    around = RunContext("r", 1, Path("spool"), Path("events"), topics, {1: "a"}, java=java)
+    all_told = assignments(timeline, Doorways(), around)  # type: ignore[arg-type]  # only `bootstrap` is asked
+    pipes = {each.arm: each for each in all_told if isinstance(each, PipeAssignment)}
+    expected = {
+        "java": {"session.timeout.ms": 6000},
+        "reference": {
+            "transaction.timeout.ms": 9000,
+            "leader_discovery": pipes["reference"].switches["leader_discovery"],
+        },
+        "lib": {},
+    }
+    for arm, settings in expected.items():
+        config = json.loads(pipes[arm].env["AFTERSHOCK_PIPE"])
+        assert (settings, True) == (config.pop("settings"), config.pop("transactional"))
+        assert {word: f"{{{word}}}" for word in ("bootstrap", "from", "to", "group", "member")} == config
+        assert "started" == pipes[arm].ready.log
+        assert ("orders", f"billed-{arm}", f"biller-{arm}") == (pipes[arm].topic, pipes[arm].to, pipes[arm].group)
+    *words, image, program, role = pipes["java"].command
+    assert ("image", "client", "pipe") == (image, program, role)
+    assert f"AFTERSHOCK_PIPE={pipes['java'].env['AFTERSHOCK_PIPE']}" == words[words.index("--env") + 1]
+    assert any(word.endswith("=billing-java-pipe") for word in words)
+    assert "aftershock.workloads.adapters.reference_pipe" == pipes["reference"].command[-1]
+    assert "aftershock.workloads.adapters.confluent_pipe" == pipes["lib"].command[-1]

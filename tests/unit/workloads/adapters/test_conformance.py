@@ -16,13 +16,14 @@ import pytest
 from aftershock.errors import ClusterError, WorkloadError
 from aftershock.harness.adhoc.conformance import document, table, text
 from aftershock.workloads.adapters.conformance import bench as bench_module
-from aftershock.workloads.adapters.conformance import commit, consume, produce
+from aftershock.workloads.adapters.conformance import commit, consume, produce, transaction
 from aftershock.workloads.adapters.conformance.bench import (
     PARTITIONS,
     Bench,
     ExpectedRecord,
     NotExaminable,
     StandingCluster,
+    marked_record,
 )
 from aftershock.workloads.adapters.conformance.checks import CHECKS, Check, Result, examine, judge
 from aftershock.workloads.adapters.exec_protocol import BASE64, INTEGERS, ONE_OBJECT, REPORT_RULES, RESERVED, Rule
@@ -40,6 +41,8 @@ class World:
         self.now_s, self.up, self.defect = 0.0, True, defect
         self.logs: dict[int, list[ExpectedRecord]] = defaultdict(list)
         self.committed: dict[str, dict[int, int]] = defaultdict(dict)
+        self.hidden: set[tuple[int, int]] = set()
+        """Places of records of transactions that are aborted, or open."""
 
     def monotonic(self) -> float:
         return self.now_s
@@ -57,6 +60,8 @@ class Program:
         self.positions: dict[int, int] = {}
         self.told: dict[str, Any] = {}
         self.status: int | None = None
+        self.open: set[tuple[int, int]] = set()
+        """Places of the records of the transaction that is open."""
 
     def say(self, say: str, **fields: Any) -> None:
         reports: list[Report | str] = DEFECTS.get(self.defect, {}).get(say, lambda report: [report])(
@@ -78,10 +83,12 @@ class Program:
                         starts = dict.fromkeys(starts, 0)
                     self.positions |= {int(number): offset for number, offset in starts.items()}
                     self.say("assigned", partitions=list(range(PARTITIONS)), member=None)
-                self.say("ready")
+                self.say("ready", accepts=[] if self.defect == "first-version" else ["transactions", "isolation"])
             case "close":
                 if self.defect != "leaves":
                     self.poll()
+                if self.defect == "commits-on-close":
+                    self.world.hidden -= self.open
                 if order_group := self.told.get("group"):
                     self.world.committed[order_group] |= {} if self.defect == "no-commit" else self.positions
                 self.say("bye")
@@ -89,8 +96,10 @@ class Program:
                     self.status = 4 if self.defect == "status" else 0
             case _:
                 assert order["do"] != "commit" or order["group"] in self.told["groups"]  # as docs/EXEC.md promises
-                if self.defect == "eager":
+                if self.defect == "eager" and "seq" in order:
                     self.say("acked", seq=order["seq"])
+                elif self.defect == "eager":
+                    self.say("transacted", did=order["do"])
                 late_s = 60.0 if self.defect == "late" else 0.0
                 self.pending.append((self.world.now_s + self.told["deadline_ms"] / 1000 + late_s, order))
         return True
@@ -109,18 +118,33 @@ class Program:
         for deadline_s, order in due:
             if self.world.up:
                 self.fulfil(order)
+            elif self.world.now_s >= deadline_s and "seq" not in order:
+                self.say("transacted", did=order["do"], error="REQUEST_TIMED_OUT", then="repeat")
             elif self.world.now_s >= deadline_s:
                 self.say("failed", seq=order["seq"], error="_MSG_TIMED_OUT")
             else:
                 self.pending.append((deadline_s, order))
         for number, position in self.positions.items() if self.world.up else ():
             for offset, record in list(enumerate(self.world.logs[number]))[position:]:
+                hides = self.told["isolation"] == "read_committed" and self.defect != "reads-all"
+                if hides and (number, offset) in self.world.hidden:
+                    continue
                 mark = dict(record.headers).get("aftershock")
                 text_ = None if mark is None else b64encode(mark).decode()
                 self.say("record", partition=number, offset=offset, mark=text_, size_bytes=len(record.value))
             self.positions[number] = len(self.world.logs[number])
 
+    def transact(self, do: str) -> None:
+        """Carry out an order about the transaction."""
+        if do == "commit_transaction" or (do == "abort_transaction" and self.defect == "commits-aborts"):
+            self.world.hidden -= self.open
+        self.open = set()
+        self.say("transacted", did=do)
+
     def fulfil(self, order: dict[str, Any]) -> None:
+        if "seq" not in order:
+            self.transact(order["do"])
+            return
         seq = order["seq"]
         if order["do"] == "commit":
             offset = 0 if self.defect == "stale" else order["offset"]
@@ -136,6 +160,9 @@ class Program:
         record = ExpectedRecord(key, value or b"", () if self.defect == "no-headers" else headers)
         log = self.world.logs[seq % PARTITIONS]
         log += [record] * (2 if self.defect == "duplicates" and seq == AT else 1)
+        if self.told["transaction"] and self.defect != "outside":
+            self.open.add((seq % PARTITIONS, len(log) - 1))
+            self.world.hidden |= self.open
         self.say("acked", seq=seq, partition=seq % PARTITIONS, offset=len(log) - 1)
 
     def hang_up(self) -> None:
@@ -166,18 +193,28 @@ class Played(Bench):
 
     def topic(self) -> str:
         self.world.logs.clear()
+        self.world.hidden.clear()
         return "t"
 
     def fill(self, _: str, records: Mapping[int, Sequence[ExpectedRecord]]) -> None:
         for partition, list_ in records.items():
             self.world.logs[partition] += list_
 
-    def log(self, _: str) -> list[Any]:
+    def fill_in_transactions(self, topic: str, outcomes: Mapping[int, bool]) -> None:
+        self.fill(topic, {0: [marked_record(number) for number in outcomes]})
+        self.world.hidden = {(0, number) for number, commits in outcomes.items() if not commits}
+
+    def log(self, _: str, *, committed: bool = False) -> list[Any]:
         def message(partition: int, offset: int, record: ExpectedRecord) -> Any:
             fields = {"partition": partition, "offset": offset} | record._asdict() | {"headers": list(record.headers)}
             return SimpleNamespace(**{name: lambda value=value: value for name, value in fields.items()})
 
-        return [message(n, at, record) for n, log in self.world.logs.items() for at, record in enumerate(log)]
+        return [
+            message(n, at, record)
+            for n, log in self.world.logs.items()
+            for at, record in enumerate(log)
+            if not (committed and (n, at) in self.world.hidden)
+        ]
 
     def commit(self, group: str, _: str, offsets: Mapping[int, int]) -> None:
         self.world.committed[group] |= offsets
@@ -205,6 +242,8 @@ def nothing(_: Report) -> list[Report | str]:
     return []
 
 
+FAILED_REOPEN: dict[str, Report] = {"reopen_producer": {"error": "PRODUCER_FENCED"}}
+
 DEFECTS: dict[str, dict[str, Defect]] = {
     "hangs": {"ready": nothing},
     "gives-up": {"ready": lambda _: [{"say": "died", "why": "no broker"}]},
@@ -231,13 +270,18 @@ DEFECTS: dict[str, dict[str, Defect]] = {
     "no-mark": {"record": changed(mark=lambda _: None)},
     "some-mark": {"record": changed(mark=lambda mark: mark or "Pz==")},
     "unassigned": {"assigned": nothing},
+    "twice-transacted": {"transacted": lambda report: [report, report]},
+    "silent": {"transacted": lambda report: [] if "error" in report else [report]},
+    "refuses": {"transacted": lambda report: [report | {"error": "X"}]},
+    "cannot-reopen": {"transacted": lambda report: [report | FAILED_REOPEN.get(report["did"], {})]},
     "half-assigned": {"assigned": changed(partitions=lambda held: held[:2])},
 }
 
-BURST, READ, COMMITS = (
+BURST, READ, COMMITS, ENDS = (
     produce.acks_a_burst_once_at_its_offsets,
     consume.reads_from_start_positions,
     commit.acks_and_keeps_commits,
+    transaction.commits_and_aborts_what_it_is_ordered,
 )
 B = bench_module
 CAUGHT: list[tuple[str, Check, str, Rule]] = [
@@ -287,6 +331,23 @@ CAUGHT: list[tuple[str, Check, str, Rule]] = [
     ("eager", commit.acks_nothing_during_an_outage, "acked order 0 while every broker was down", B.NEVER_GUESS),
     ("late", commit.keeps_deadlines, "does not fail all commits", B.ONCE),
     ("outlives", commit.exits_with_the_worker, "still runs", B.END_OF_INPUT),
+    ("commits-aborts", ENDS, "misses 0 records of committed transactions, and gets 20 of", transaction.COVERS),
+    ("outside", ENDS, "and gets 20 of transactions that were not to be committed", transaction.COVERS),
+    ("duplicates", ENDS, "and gets 1 of transactions that were", transaction.COVERS),
+    ("twice-transacted", ENDS, "reported ['begin_transaction', 'begin_transaction']", transaction.EXACTLY_ONCE),
+    ("refuses", ENDS, "begin_transaction as failed (X), although all brokers were up", transaction.EXACTLY_ONCE),
+    ("outside", transaction.ends_what_it_has_left_open, "and gets 40 of", transaction.LEFT_OPEN),
+    ("cannot-reopen", transaction.ends_what_it_has_left_open, "as failed (PRODUCER_FENCED)", transaction.REOPEN),
+    (
+        "eager",
+        transaction.commits_nothing_during_an_outage,
+        "a commit as carried out while every broker",
+        B.NEVER_GUESS,
+    ),
+    ("silent", transaction.commits_nothing_during_an_outage, "does not report commit_transaction", transaction.GIVE_UP),
+    ("commits-on-close", transaction.closes_with_an_open_transaction, "and gets 20 of", transaction.COVERS),
+    ("no-bye", transaction.closes_with_an_open_transaction, "does not say bye after close", B.CLOSE),
+    ("reads-all", transaction.reads_what_its_isolation_allows, "reported the aborted record 1", transaction.FOLLOWS),
 ]
 
 
@@ -303,7 +364,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Played]:
     return bench
 
 
-@pytest.mark.parametrize("op", ["produce", "consume", "commit"])
+@pytest.mark.parametrize("op", ["produce", "consume", "commit", "transaction"])
 def test_a_correct_program_passes(play: Callable[[str], Played], op: str) -> None:
     """A program without defect passes each check of each operation."""
     bench = play("none")
@@ -338,6 +399,12 @@ def test_each_defect_is_used() -> None:
     assert set(DEFECTS) <= {defect for defect, *_ in CAUGHT} | {"talks-after-bye"}
 
 
+def test_a_program_that_offers_no_transactions_is_not_examined(play: Callable[[str], Played]) -> None:
+    results = list(examine(play("first-version"), ["transaction"]))
+    assert {"skipped"} == {result.outcome for result in results}
+    assert {'the client has no "accepts": ["transactions"] in its report ready'} == {r.reason for r in results[:-1]}
+
+
 def test_a_program_that_talks_after_bye_is_reported(play: Callable[[str], Played]) -> None:
     """Its line is shown."""
     result = judge("produce", produce.reports_open_records_on_close, play("talks-after-bye"))
@@ -348,7 +415,7 @@ def test_a_program_that_talks_after_bye_is_reported(play: Callable[[str], Played
 RULES = [
     *(
         rule
-        for module in (bench_module, produce, consume, commit)
+        for module in (bench_module, produce, consume, commit, transaction)
         for rule in vars(module).values()
         if isinstance(rule, Rule)
     ),

@@ -43,7 +43,7 @@ class Member(Program):
 
     def __init__(self, world: GroupWorld) -> None:
         super().__init__(world)
-        self.told, self.epoch = {"group": "group-of-t"}, -1
+        self.told, self.epoch = {"group": "group-of-t", "isolation": None}, -1
         self.stale: dict[int, int] = {}
 
     def write(self, line: bytes) -> bool:

@@ -6,7 +6,8 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.tests.unit.workloads.adapters.steps import answered, program, rows
 from aftershock.tests.unit.workloads.conftest import Bench
-from aftershock.workloads.adapters.exec import ExecCommitter, error_code
+from aftershock.workloads.adapters.exec import ExecCommitter
+from aftershock.workloads.adapters.exec_protocol import error_code
 from aftershock.workloads.load.assignment import CommitAssignment, Go, Stop
 from aftershock.workloads.load.events import Events
 

@@ -195,11 +195,11 @@ def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
     line = start_order(bench.produce(settings={"linger.ms": 3, "x": True}))
     assert b'"linger_ms":5,' in line
     produce = told(line)
-    assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms", "load"}
+    assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms", "load", "transaction"}
     assert produce["settings"] == {"linger.ms": 3, "x": True}
     consume = told(start_order(bench.consume(client_rack="b"), {(bench.topic, 0): 17}))
     grouping = {"group", "members", "group_protocol", "assignor", "instance_id", "commit", "processing_ms"}
-    assert consume.keys() == common | grouping | {"from", "pattern", "positions"}
+    assert consume.keys() == common | grouping | {"from", "pattern", "positions", "isolation"}
     assert (consume["positions"], consume["from"], consume["client_rack"]) == ({"0": 17}, "earliest", "b")
     more = [{"name": "returns", "topic_id": "i", "partitions": 2}]
     two = told(start_order(bench.consume(more_topics=more), {(bench.topic, 3): 17, ("returns", 1): 4}))

@@ -27,7 +27,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /** Consumes records, and reports each after it was processed; commits if the worker's start order asks for it. */
 final class Consuming implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
-    private static final List<String> ACCEPTS = List.of("stop_polling", "topics");
+    private static final List<String> ACCEPTS = List.of("stop_polling", "topics", "isolation");
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Pipe pipe;
     private final boolean grouped;

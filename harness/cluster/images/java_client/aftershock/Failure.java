@@ -1,15 +1,15 @@
 package aftershock;
 
-import java.util.concurrent.CompletionException;
-import java.util.concurrent.ExecutionException;
 import org.apache.kafka.common.protocol.Errors;
 
 /** An exception of Kafka's client, by the name of its error code. */
 final class Failure {
     private Failure() {}
 
+    /** Return the name of the error, or of its cause if Kafka has no code for an exception around it. */
     static String nameOf(Throwable error) {
-        boolean wrapped = error instanceof CompletionException || error instanceof ExecutionException;
-        return Errors.forException(wrapped && error.getCause() != null ? error.getCause() : error).name();
+        Errors known = Errors.forException(error);
+        boolean wraps = known == Errors.UNKNOWN_SERVER_ERROR && error.getCause() != null;
+        return wraps ? nameOf(error.getCause()) : known.name();
     }
 }

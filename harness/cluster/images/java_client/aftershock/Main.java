@@ -1,12 +1,21 @@
 package aftershock;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import java.util.List;
 
-/** Kafka's own producer, consumers or admin client behind the protocol of docs/EXEC.md; the first line names the op. */
+/**
+ * Kafka's own producer, consumers or admin client behind the protocol of docs/EXEC.md; the first line names the op.
+ *
+ * <p>With the argument `pipe`, a service between two topics, which has no protocol.
+ */
 public final class Main {
     private Main() {}
 
     public static void main(String[] arguments) {
+        if (List.of(arguments).equals(List.of("pipe"))) {
+            pipe();
+            return;
+        }
         Pipe pipe = new Pipe(System.in, System.out);
         Connections.watch(pipe);
         System.setOut(System.err); // standard output is reserved for reports
@@ -16,6 +25,16 @@ public final class Main {
             System.exit(0);
         } catch (Exception error) {
             die(error, pipe);
+        }
+    }
+
+    /** Run the pipe, whose process ends with status 1 after an error. */
+    private static void pipe() {
+        try {
+            Piping.run();
+        } catch (Exception error) {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1); // an exit would wait for the hook, and the hook for this thread
         }
     }
 

@@ -59,7 +59,7 @@ final class Pipe {
     private void take(String line) throws IOException {
         if (size.get() + line.length() > WAITING_MAX) {
             JsonNode order = JSON.readTree(line);
-            if (!isClose(order)) {
+            if (order.has("seq")) {
                 say("failed", "seq", order.get("seq").asLong(), "error", "_QUEUE_FULL", "in_doubt", false);
                 return;
             }

@@ -3,6 +3,7 @@ package aftershock;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.util.List;
+import java.util.Map;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -11,32 +12,51 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Sends records in the order of the orders; a callback reports each result. */
+/** Sends records in the order of the orders, in transactions if the start order has them; a callback reports results. */
 final class Producing {
     private static final long LOOK_AGAIN_MS = 50;
-    private final KafkaProducer<byte[], byte[]> producer;
+    private final JsonNode told;
     private final Pipe pipe;
     private final Thread sending = Thread.currentThread();
+    private KafkaProducer<byte[], byte[]> producer;
 
-    private Producing(KafkaProducer<byte[], byte[]> producer, Pipe pipe) {
-        this.producer = producer;
+    private Producing(JsonNode told, Pipe pipe) {
+        this.told = told;
         this.pipe = pipe;
     }
 
-    /** Run until `close`; closing the producer waits for pending records. */
+    /** Run until `close`; closing the producer waits for pending records, and aborts an open transaction. */
     static void run(JsonNode told, Pipe pipe) throws IOException, InterruptedException {
-        ByteArraySerializer plain = new ByteArraySerializer();
-        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(Settings.ofProducer(told), plain, plain)) {
-            Producing producing = new Producing(producer, pipe);
-            for (JsonNode topic : told.get("topics")) {
-                awaitLeaders(producer, topic.get("name").asText(), topic.get("partitions").asInt());
-            }
-            Traffic.watch(producer::metrics, pipe);
-            pipe.say("ready", "accepts", List.of("topics"), "reports", Connections.reports());
+        Producing producing = new Producing(told, pipe);
+        KafkaProducer<byte[], byte[]> first = producing.open();
+        try {
+            Traffic traffic = Traffic.watch(first::metrics, pipe);
+            Transactions transactions = new Transactions(pipe, traffic, producing::open, first);
+            pipe.say("ready", "accepts", List.of("topics", "transactions"), "reports", Connections.reports());
             for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
-                producing.send(order);
+                if (order.get("do").asText().equals("send")) {
+                    producing.send(order);
+                } else {
+                    transactions.obey(order.get("do").asText());
+                }
             }
+        } finally {
+            producing.producer.close();
         }
+    }
+
+    /** Open a producer in the place of the one before, and wait until it can send its first record. */
+    private KafkaProducer<byte[], byte[]> open() throws InterruptedException {
+        ByteArraySerializer plain = new ByteArraySerializer();
+        Map<String, Object> settings = Settings.ofProducer(told);
+        producer = new KafkaProducer<>(settings, plain, plain);
+        for (JsonNode topic : told.get("topics")) {
+            awaitLeaders(producer, topic.get("name").asText(), topic.get("partitions").asInt());
+        }
+        if (settings.containsKey("transactional.id")) {
+            Transactions.init(producer);
+        }
+        return producer;
     }
 
     static void awaitLeaders(Producer<?, ?> producer, String topic, int partitions) throws InterruptedException {

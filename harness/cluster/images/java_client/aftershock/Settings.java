@@ -32,13 +32,19 @@ final class Settings {
         Map<String, Object> config = common(told);
         long lingerMs = Math.round(told.get("linger_ms").asDouble());
         int deadlineMs = told.get("deadline_ms").asInt();
+        config.put("max.block.ms", deadlineMs); // a record that waits for buffer space has the same deadline
+        if (told.hasNonNull("transaction")) {
+            JsonNode transaction = told.get("transaction");
+            config.put("transactional.id", transaction.get("id").asText());
+            config.put("transaction.timeout.ms", transaction.get("timeout_ms").asInt());
+            deadlineMs = Math.min(deadlineMs, transaction.get("timeout_ms").asInt()); // of its records
+        }
         config.put("acks", told.get("acks").asText());
         config.put("enable.idempotence", told.get("idempotence").asBoolean());
         config.put("linger.ms", lingerMs);
         config.put("delivery.timeout.ms", deadlineMs);
         // KafkaProducer refuses a delivery timeout shorter than linger and one request together
         config.put("request.timeout.ms", (int) Math.max(1, Math.min(REQUEST_TIMEOUT_MS, deadlineMs - lingerMs)));
-        config.put("max.block.ms", deadlineMs); // a record that waits for buffer space has the same deadline
         return with(told, config, ProducerConfig.configNames());
     }
 
@@ -67,6 +73,9 @@ final class Settings {
         }
         config.put("enable.auto.commit", member && !told.hasNonNull("commit"));
         config.put("auto.offset.reset", told.get("from").asText());
+        if (told.hasNonNull("isolation")) {
+            config.put("isolation.level", told.get("isolation").asText());
+        }
         return with(told, config, ConsumerConfig.configNames());
     }
 

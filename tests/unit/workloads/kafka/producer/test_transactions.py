@@ -10,7 +10,8 @@ from kio.schema.errors import ErrorCode
 from aftershock.errors import BrokerError, ClientError
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.producing import Writer, writing
-from aftershock.workloads.kafka.rules.transaction_manager import State
+from aftershock.workloads.kafka.rules.transaction_manager import GroupOffsets, State
+from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch import TRANSACTIONAL, parse
 
 PATIENT_MS = 10_000
@@ -183,3 +184,82 @@ async def test_records_outside_a_transaction_are_refused(cluster: ScriptedBroker
         writer.offer()
         assert [ErrorCode.invalid_txn_state] == [delivery.error for delivery in writer.deliveries]
         assert not cluster.journal("Produce")
+
+
+def offsets_of(writer: Writer, offset: int = 5) -> GroupOffsets:
+    return GroupOffsets("readers", {TopicPartition(writer.topic, 0): (offset, 2)}, "member-1", 9, None)
+
+
+def committed(cluster: ScriptedBroker, writer: Writer) -> int | None:
+    """Return the offset that the group has committed."""
+    return cluster.committed("readers").get((writer.topic, 0))
+
+
+async def test_offsets_are_committed_with_the_transaction(cluster: ScriptedBroker, level: int) -> None:
+    """With the metadata of the member; an abort commits none."""
+    async with transacting(cluster) as writer:
+        producer = writer.producer
+        await begin(writer)
+        writer.offer()
+        await producer.send_offsets_to_transaction(offsets_of(writer), PATIENT_MS)
+        assert committed(cluster, writer) is None
+        await producer.commit_transaction(PATIENT_MS)
+        assert 5 == committed(cluster, writer)
+        await begin(writer)
+        await producer.send_offsets_to_transaction(offsets_of(writer, 6), PATIENT_MS)
+        await producer.abort_transaction(PATIENT_MS)
+        assert 5 == committed(cluster, writer)
+        seen = cluster.journal("TxnOffsetCommit")
+        assert {(4 if level == 1 else 5, "member-1", 9)} == {
+            (each.version, each.fields["member_id"], each.fields["generation_id"]) for each in seen
+        }
+        assert len(cluster.journal("AddOffsetsToTxn")) == (2 if level == 1 else 0)
+
+
+@pytest.mark.parametrize("api", ["AddOffsetsToTxn", "TxnOffsetCommit"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"error": int(ErrorCode.concurrent_transactions)},
+        {"error": int(ErrorCode.not_coordinator)},
+        {"answer": "close"},
+        {"answer": "refuse"},
+    ],
+    ids=str,
+)
+async def test_offsets_are_sent_again(cluster: ScriptedBroker, level: int, api: str, script: dict[str, Any]) -> None:
+    if (level, api) == (2, "AddOffsetsToTxn"):
+        pytest.skip("version 2 has no such request")
+    async with transacting(cluster) as writer:
+        await begin(writer)
+        cluster.script(api, **script)
+        await writer.producer.send_offsets_to_transaction(offsets_of(writer), PATIENT_MS)
+        await writer.producer.commit_transaction(PATIENT_MS)
+        assert 5 == committed(cluster, writer)
+        assert len(cluster.journal(api)) >= 2
+
+
+async def test_a_member_that_is_refused_aborts(cluster: ScriptedBroker) -> None:
+    """Its records and offsets are not committed, and its next transaction is."""
+    async with transacting(cluster) as writer:
+        producer = writer.producer
+        await begin(writer)
+        writer.offer()
+        await writer.flush()
+        cluster.script("TxnOffsetCommit", error=int(ErrorCode.illegal_generation))
+        with pytest.raises(BrokerError, match="must be aborted: ILLEGAL_GENERATION"):
+            await producer.send_offsets_to_transaction(offsets_of(writer), PATIENT_MS)
+        await producer.abort_transaction(PATIENT_MS)
+        assert committed(cluster, writer) is None
+        await begin(writer)
+        await producer.send_offsets_to_transaction(offsets_of(writer, 6), PATIENT_MS)
+        await producer.commit_transaction(PATIENT_MS)
+        assert 6 == committed(cluster, writer)
+
+
+async def test_offsets_without_an_answer_are_given_up(cluster: ScriptedBroker) -> None:
+    async with transacting(cluster) as writer:
+        await begin(writer)
+        cluster.script("TxnOffsetCommit", answer="none")
+        with pytest.raises(TimeoutError, match="not committed within 200 ms"):
+            await writer.producer.send_offsets_to_transaction(offsets_of(writer), 200)

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ClientError
 from aftershock.workloads.kafka.rules.idempotence import Numbers, ProducerId
-from aftershock.workloads.kafka.rules.transaction_manager import State, Step, TransactionManager
+from aftershock.workloads.kafka.rules.transaction_manager import GroupOffsets, State, Step, TransactionManager
 from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -253,3 +253,135 @@ def test_states_forbid_calls() -> None:
     of.begin()
     with pytest.raises(ClientError, match="IN_TRANSACTION"):
         of.begin()
+
+
+def with_offsets(*, version_2: bool) -> TransactionManager:
+    """Return a manager in a transaction that has offsets to commit, and no records."""
+    of = manager(version_2=version_2)
+    of.begin()
+    of.send_offsets(GroupOffsets("g", {ONE: (5, 1), TWO: (7, -1)}, "m", 3))
+    return of
+
+
+def test_version_1_adds_the_group_before_its_offsets() -> None:
+    of = with_offsets(version_2=False)
+    assert Step.ADD_OFFSETS is take(of)
+    of.on_offsets_added(0)
+    assert Step.COMMIT_OFFSETS is take(of)
+    of.on_offsets_committed({ONE: 0, TWO: 0})
+    assert of.offsets is None
+    of.begin_commit()
+    assert Step.END is take(of), "a transaction of offsets alone has an end"
+
+
+def test_version_2_sends_the_offsets_alone() -> None:
+    of = with_offsets(version_2=True)
+    assert Step.COMMIT_OFFSETS is take(of)
+    of.on_offsets_committed({ONE: 0, TWO: 0})
+    of.begin_commit()
+    assert Step.END is take(of)
+
+
+def test_a_commit_waits_for_the_offsets() -> None:
+    of = with_offsets(version_2=True)
+    of.begin_commit()
+    assert Step.COMMIT_OFFSETS is take(of)
+    of.on_offsets_committed({ONE: 0, TWO: 0})
+    assert Step.END is take(of)
+
+
+def test_no_offsets_are_none() -> None:
+    of = manager()
+    of.begin()
+    of.send_offsets(GroupOffsets("g", {}))
+    of.begin_commit()
+    assert take(of) is None
+    assert State.READY is of.state
+
+
+@pytest.mark.parametrize("answer", [{ONE: 0}, {ONE: 0, TWO: int(ErrorCode.coordinator_load_in_progress)}], ids=str)
+def test_only_what_is_left_is_sent_again(answer: dict[TopicPartition, int]) -> None:
+    """After a retriable error of one partition, or if the response lacks it."""
+    of = with_offsets(version_2=True)
+    take(of)
+    of.on_offsets_committed(answer)
+    assert of.offsets is not None
+    assert {TWO: (7, -1)} == of.offsets.offsets
+    assert ("m", 3) == (of.offsets.member_id, of.offsets.generation)
+    assert Step.COMMIT_OFFSETS is take(of)
+    assert (of.wait_ms > 0) == (TWO in answer)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.fenced_instance_id,
+        ErrorCode.unknown_member_id,
+        ErrorCode.illegal_generation,
+        ErrorCode.group_authorization_failed,
+        ErrorCode.transaction_abortable,
+    ],
+    ids=lambda code: code.name,
+)
+@pytest.mark.parametrize("version_2", [False, True])
+def test_a_refused_member_must_abort(code: ErrorCode, version_2: bool) -> None:
+    """An error of the group is no reason for a new epoch, and the next transaction needs no new id."""
+    of = with_offsets(version_2=version_2)
+    if not version_2:
+        take(of)
+        of.on_offsets_added(0)
+    take(of)
+    of.on_offsets_committed({ONE: int(ErrorCode.coordinator_load_in_progress), TWO: int(code)})
+    assert (State.ABORTABLE_ERROR, int(code)) == (of.state, of.error)
+    with pytest.raises(BrokerError):
+        of.begin_commit()
+    with pytest.raises(BrokerError):
+        of.send_offsets(GroupOffsets("g", {ONE: (5, -1)}))
+    of.begin_abort()
+    assert Step.END is take(of)
+    of.on_ended(0, ProducerId(7, 1) if version_2 else NOBODY, commit=False)
+    assert State.READY is of.state
+    of.begin()
+    of.begin_commit()
+    assert take(of) is None, "nothing of the aborted transaction is left"
+
+
+@pytest.mark.parametrize(
+    ("code", "state"),
+    [
+        (ErrorCode.group_authorization_failed, State.ABORTABLE_ERROR),
+        (ErrorCode.unknown_producer_id, State.ABORTABLE_ERROR),
+        (ErrorCode.transaction_abortable, State.ABORTABLE_ERROR),
+        (ErrorCode.concurrent_transactions, State.IN_TRANSACTION),
+        (ErrorCode.not_coordinator, State.IN_TRANSACTION),
+        (ErrorCode.invalid_producer_id_mapping, State.FATAL_ERROR),
+        (ErrorCode.invalid_txn_state, State.FATAL_ERROR),
+        (ErrorCode.producer_fenced, State.FATAL_ERROR),
+        (ErrorCode.transactional_id_authorization_failed, State.FATAL_ERROR),
+    ],
+    ids=str,
+)
+def test_errors_of_adding_the_group(code: ErrorCode, state: State) -> None:
+    """As ``AddOffsetsToTxnHandler`` of Kafka 4.3.1, where an unknown mapping is fatal."""
+    of = with_offsets(version_2=False)
+    take(of)
+    of.on_offsets_added(int(code))
+    assert state is of.state
+    assert (Step.ADD_OFFSETS if state is State.IN_TRANSACTION else None) is take(of)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch], ids=str)
+def test_offsets_of_a_fenced_producer_end_it(code: ErrorCode) -> None:
+    of = with_offsets(version_2=True)
+    take(of)
+    of.on_offsets_committed({ONE: int(code), TWO: int(code)})
+    assert (State.FATAL_ERROR, int(ErrorCode.producer_fenced)) == (of.state, of.error)
+
+
+def test_which_coordinator_is_lost() -> None:
+    """REQUEST_TIMED_OUT of a group's coordinator is a reason to find it again, not that of a transaction's."""
+    timed_out, moved = int(ErrorCode.request_timed_out), int(ErrorCode.not_coordinator)
+    assert TransactionManager.coordinator_lost(Step.COMMIT_OFFSETS, timed_out)
+    assert not TransactionManager.coordinator_lost(Step.ADD_OFFSETS, timed_out)
+    for step in Step:
+        assert TransactionManager.coordinator_lost(step, moved)
