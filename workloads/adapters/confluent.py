@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, cast
@@ -183,7 +184,7 @@ class ConfluentTransactions(TransactionalClient):
 
     async def next_record(self) -> DueRecord | None:
         while (record := self.thread.take(_TRANSACTION_POLL_S)) is None:
-            self._producer.poll(0)
+            self._serve_reports()
             if self._sending.over and self.thread.records.empty():
                 return None
         return record
@@ -210,13 +211,21 @@ class ConfluentTransactions(TransactionalClient):
             self.reject(record.seq, KafkaError._QUEUE_FULL)  # noqa: SLF001  # librdkafka's local errors are public so
         except KafkaException as refused:
             self.reject(record.seq, refused.args[0].code())
-        self._producer.poll(0)
+        self._serve_reports()
+
+    def _serve_reports(self) -> None:
+        """Let librdkafka call ``on_delivery``, also after a fatal error, which the next call of a transaction reports."""
+        while True:
+            with suppress(KafkaException):  # the fatal error: it is raised once, and ends the call
+                self._producer.poll(0)
+                return
 
     def reject(self, seq: int, code: int) -> None:
         self._results.put((seq, Status.FAILED, code, UNKNOWN, UNKNOWN))
 
     async def flush(self) -> None:
-        self._producer.flush(self._wait_s)
+        with suppress(KafkaException):  # after a fatal error, which the end of the transaction reports
+            self._producer.flush(self._wait_s)
 
     async def commit(self) -> None:
         self._end(self._producer.commit_transaction)
@@ -238,7 +247,7 @@ class ConfluentTransactions(TransactionalClient):
 
     async def reopen(self) -> None:
         self._producer.purge()
-        self._producer.poll(0)
+        self._serve_reports()
         self._producer = self._renewed()
         self._init()
 

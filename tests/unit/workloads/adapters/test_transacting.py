@@ -127,6 +127,15 @@ def test_a_fenced_producer_begins_anew(broker: ScriptedBroker, here: Bench) -> N
     assert found[2]["kafka_epoch"] > found[1]["kafka_epoch"]
 
 
+def test_a_fatal_error_of_librdkafka_begins_anew(broker: ScriptedBroker, here: Bench) -> None:
+    """The coordinator has already ended the transaction, as after a late commit; librdkafka raises that at each call."""
+    broker.script("EndTxn", nth=2, error=int(ErrorCode.invalid_txn_state))
+    found = run(here, ConfluentProducer, transaction={"abort": 0})
+    check_rows(here, found)
+    assert ["committed", "in_doubt", "committed"] == [row["outcome"] for row in found[:3]]
+    assert found[1]["error"] == "INVALID_TXN_STATE"
+
+
 def test_a_killed_producer_leaves_its_rows(bench: Bench) -> None:
     """A transaction whose commit was not asked for has failed; otherwise it is in doubt. A new process adds rows."""
     told = bench.produce(transaction=PLANNED)
