@@ -214,7 +214,7 @@ class ConfluentTransactions(TransactionalClient):
         self._serve_reports()
 
     def _serve_reports(self) -> None:
-        """Let librdkafka call ``on_delivery``, also after a fatal error, which the next call of a transaction reports."""
+        """Let librdkafka call ``on_delivery``, also after a fatal error, which the end of the transaction reports."""
         while True:
             with suppress(KafkaException):  # the fatal error: it is raised once, and ends the call
                 self._producer.poll(0)

@@ -44,6 +44,7 @@ class HoldRequest(UnprobedFault):
     )
     remedy = "The rule is removed. A request that is held by then is lost, with its connections."
 
+    allowance_ms = 500  # a rule is added and removed in some ms, and nothing is probed
     rule_fields = ("connection", "outcome")
     kind: Literal["hold_request"] = "hold_request"
     api: Literal["EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce"]

@@ -128,7 +128,7 @@ def test_a_fenced_producer_begins_anew(broker: ScriptedBroker, here: Bench) -> N
 
 
 def test_a_fatal_error_of_librdkafka_begins_anew(broker: ScriptedBroker, here: Bench) -> None:
-    """The coordinator has already ended the transaction, as after a late commit; librdkafka raises that at each call."""
+    """The coordinator has already ended the transaction, as after a late commit; librdkafka can't go on."""
     broker.script("EndTxn", nth=2, error=int(ErrorCode.invalid_txn_state))
     found = run(here, ConfluentProducer, transaction={"abort": 0})
     check_rows(here, found)
