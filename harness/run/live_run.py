@@ -125,10 +125,11 @@ class LiveRun:
         return readings + self.observed()
 
     def observed(self) -> list[Reading]:
-        """Return what the wire proxy has counted of each client's fetches, and record what it has seen since."""
+        """Return what the wire proxy has counted of each client's fetches, and record what it has seen and held."""
         if self.cluster.wire_proxy is None:
             return []
-        self._record_seen(self.cluster.wire_proxy.held())
+        if any(step.kind == "hold_request" for step in self.timeline.steps):  # proxies of older versions hold nothing
+            self._record_seen(self.cluster.wire_proxy.held())
         if not observes(self.timeline):
             return []
         observed = self.cluster.wire_proxy.observed()
