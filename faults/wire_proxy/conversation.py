@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from aftershock.errors import ProtocolError
 from aftershock.faults.wire_proxy.fetches import FETCH, Asked, FetchObserver
+from aftershock.faults.wire_proxy.holds import Hold, Holds, Watched
 from aftershock.faults.wire_proxy.messages import (
     CORRELATION,
     RequestHead,
@@ -61,12 +62,17 @@ class ActiveRules:
 
     def __init__(self) -> None:
         self._rules: dict[str, ActiveRule] = {}
+        self.holds = Holds()
+        """Requests that rules hold, on all connections."""
 
     def add(self, rule: Rule) -> None:
         """Put a rule in force; raise ValueError if another rule has its name."""
         if rule.name in self._rules:
             raise ValueError(f"a rule {rule.name!r} is already in force; remove it first, or use another name")
-        self._rules[rule.name] = ActiveRule(rule, Counter(matched=0, hit=0, untouched=0, probed=0))
+        counts = Counter(matched=0, hit=0, untouched=0, probed=0)
+        if rule.do == "hold_request":
+            counts["exposed"] = 0
+        self._rules[rule.name] = ActiveRule(rule, counts)
 
     def remove(self, name: str) -> Rule | None:
         """Remove a rule and return it; None if no rule has this name."""
@@ -99,8 +105,10 @@ class ActiveRules:
         for rule, counts in candidates:
             if head.client_id == probe_id(rule.name):
                 hits.append(Hit(rule, counts, is_probe=True))
-            elif rule.topic is not None and request is None:
+            elif request is None and (rule.topic is not None or rule.do == "hold_request"):
                 counts["untouched"] += 1
+            elif rule.do == "hold_request" and not self.holds.may_hold(rule, request):
+                continue
             elif request is None or is_about(request, rule.subject):
                 counts["matched"] += 1
                 bit = rule.chances[(counts["matched"] - 1) % len(rule.chances)] if rule.chances else "1"
@@ -115,6 +123,7 @@ class Pending:
 
     ``built`` is the response that the wire proxy built, for a request that the broker does not get. ``is_copy`` is True
     for the duplicate of a request, whose response the wire proxy discards. An observed Fetch request has ``asked``.
+    ``held`` is set for a request that a rule holds, ``watched`` for requests of a producer of which another is held.
     """
 
     head: RequestHead
@@ -122,11 +131,14 @@ class Pending:
     built: bytes | None = None
     is_copy: bool = False
     asked: Asked | None = None
+    held: Hold | None = None
+    watched: tuple[Watched, ...] = ()
 
 
 class Conversation:
-    """Both directions of one client connection; the callback ``end`` closes the client's and the broker's socket.
+    """Both directions of one client connection.
 
+    The callback ``end`` closes the client's and the broker's socket, ``end_client`` only the client's.
     An ``observer`` sees what the client sends, and what it gets: no request or response that a rule drops.
     """
 
@@ -137,6 +149,7 @@ class Conversation:
         to_broker: DelayQueue,
         to_client: DelayQueue,
         end: Callable[[], None],
+        end_client: Callable[[], None],
         observer: FetchObserver | None = None,
     ) -> None:
         self._observer = observer
@@ -145,6 +158,7 @@ class Conversation:
         self._to_broker = to_broker
         self._to_client = to_client
         self._end = end
+        self._end_client = end_client
         self._requests = FrameSplitter(self._judge_request, self._take_request, to_broker.send)
         self._responses = FrameSplitter(self._judge_response, self._take_response, to_client.send)
         # Requests that will be answered, in their order. A response to another request, which no broker sends, passes
@@ -153,6 +167,8 @@ class Conversation:
         self.client_id: str | None = None
         self.silenced_by: set[str] = set()
         """Names of the rules that keep the connection silent."""
+        self.held: list[Hold] = []
+        """Requests that are held, or whose response has not come."""
 
     def from_client(self, data: bytes) -> None:
         """Handle bytes from the client; raise ProtocolError for bytes that are not Kafka requests."""
@@ -161,15 +177,25 @@ class Conversation:
 
     def from_broker(self, data: bytes) -> None:
         """Handle bytes from the broker; raise ProtocolError for bytes that are not Kafka responses."""
-        if not self._to_client.muted:
+        if not self._to_client.muted or self.held:
             self._responses.feed(data)
+
+    def depends_on(self, rule: str) -> bool:
+        """Return True if the rule of this name keeps the connection silent, or holds a request of it."""
+        return rule in self.silenced_by or any(hold.rule.name == rule for hold in self.held)
+
+    def ended(self, why: str) -> None:
+        """Give up the requests that are held, or whose response has not come."""
+        for hold in self.held:
+            self._active_rules.holds.lost(hold, why)
+        self.held.clear()
 
     def _judge_request(self, data: Piece, at: int) -> tuple[RequestHead, tuple[ActiveRule, ...]] | None:
         """Return a request's header and the rules that may apply to the request; None if there are no such rules."""
         head = read_head(data, at)
         self.client_id = head.client_id
         candidates = self._active_rules.candidates(head)
-        if candidates or (self._observer and head.key == FETCH):
+        if candidates or (self._observer and head.key == FETCH) or self._active_rules.holds.watches(head):
             return head, candidates
         self._await_response(Pending(head))
         return None
@@ -179,13 +205,16 @@ class Conversation:
         asked = None
         if self._observer and head.key == FETCH:
             asked = self._observer.saw_request(head, frame, self._broker_view.broker)
-        # only rules about a topic, and refusals, need the decoded request
-        needs_body = any(
-            rule.topic is not None or (rule.do == "answer_error" and head.key not in READ_ONLY)
+        # only rules about a topic, refusals and held requests need the decoded request
+        needs_body = self._active_rules.holds.watches(head) or any(
+            rule.topic is not None
+            or rule.do == "hold_request"
+            or (rule.do == "answer_error" and head.key not in READ_ONLY)
             for rule, _ in candidates
         )
         body = decoded_request(frame, head) if needs_body else None
         hits = self._active_rules.hits(candidates, head, body)
+        watched = self._active_rules.holds.saw_request(head, body) if body is not None else ()
         delay_ms, copies = 0, list[Answered]()
         for hit in hits:
             match hit.rule.do:
@@ -204,18 +233,32 @@ class Conversation:
                     else:  # a broker also has no other way to report an error (``KafkaApis.handleProduceRequest``)
                         self._end()
                     return
+                case "hold_request" if not self._active_rules.holds.has_held(body):
+                    self._hold(hit, frame, Pending(head, hits), body)
+                    return
                 case "delay_request":
                     hit.count_request()
                     delay_ms += hit.rule.delay_ms
                 case "duplicate_request":
                     hit.count_request()
                     copies.append(hit.rule.answer)
-        requests = [Pending(head, hits, asked=asked)]
+        requests = [Pending(head, hits, asked=asked, watched=watched)]
         for passed_on in copies:  # the client gets the response to the request that is no copy
             requests.insert(0 if passed_on == "second" else len(requests), Pending(head, is_copy=True))
         for pending in requests:
             self._await_response(pending)
             self._to_broker.send(frame, delay_ms)
+
+    def _hold(self, hit: Hit, frame: Piece, pending: Pending, body: Any) -> None:
+        """Keep a request until it is released, and end the client's connection if the rule says so."""
+        hit.count_request()
+        self._await_response(pending)
+        release, broker = self._to_broker.hold(frame), self._broker_view.broker
+        pending.held = self._active_rules.holds.hold(hit.rule, hit.counts, pending.head, body, broker, release)
+        self.held.append(pending.held)
+        if hit.rule.connection == "closed":
+            self._to_broker.muted = True  # what the client has sent behind the request is lost with the connection
+            self._end_client()
 
     def _await_response(self, pending: Pending) -> None:
         if pending.head.answered and not self._to_client.muted:
@@ -230,10 +273,13 @@ class Conversation:
             return None
         pending = self._pending.popleft()
         next_is_built = bool(self._pending) and self._pending[0].built is not None
-        return pending if pending.hits or pending.is_copy or pending.asked or next_is_built else None
+        is_taken = pending.hits or pending.is_copy or pending.asked or pending.held or pending.watched
+        return pending if is_taken or next_is_built else None
 
     def _take_response(self, frame: Piece, pending: Pending) -> None:
         delay_ms, serial = 0, False
+        if pending.held or pending.watched:
+            self._notice(pending, decoded_response(frame, pending.head))
         for hit in pending.hits:
             match hit.rule.do:
                 case "drop_response":
@@ -260,6 +306,14 @@ class Conversation:
                 self._observer.saw_response(pending.head, pending.asked, frame, self._broker_view.broker)
             self._to_client.send(frame, delay_ms, serial=serial)
         self._send_built()
+
+    def _notice(self, pending: Pending, response: Any | None) -> None:
+        """Tell the holds of the response to a held request, or to another request of a producer with a held one."""
+        if pending.held:
+            self.held.remove(pending.held)
+            self._active_rules.holds.answered(pending.held, response)
+        elif response is not None:
+            self._active_rules.holds.saw_response(pending.watched, pending.head, response)
 
     def _send_built(self) -> None:
         while self._pending and (answer := self._pending[0].built) is not None:

@@ -68,11 +68,15 @@ class Proxy:
         self._end_affected(rule)
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule, and close the connections that the rule keeps silent; do nothing without such a rule."""
+        """Remove a rule; close the connections that the rule keeps silent, or whose requests it holds.
+
+        Do nothing without such a rule.
+        """
         rule = self.active_rules.remove(name)
         if rule is not None:
             self._end_affected(rule)
-        for pair in [pair for pair in self.pairs if name in pair.conversation.silenced_by]:
+        for pair in [pair for pair in self.pairs if pair.conversation.depends_on(name)]:
+            pair.conversation.ended("its rule was removed")
             pair.end()
 
     def _end_affected(self, rule: Rule) -> None:
@@ -96,7 +100,13 @@ class Pair:
         same_rack = {other.broker: proxy.addresses[other.name] for other in proxy.routes if other.rack == route.rack}
         broker_view = BrokerView(route.broker, same_rack)
         self.conversation = Conversation(
-            proxy.active_rules, broker_view, self.broker.queue, self.client.queue, self.end, self._observer
+            proxy.active_rules,
+            broker_view,
+            self.broker.queue,
+            self.client.queue,
+            self.end,
+            self.client.abort,
+            self._observer,
         )
 
     def connected(self, side: "Side") -> None:
@@ -119,14 +129,24 @@ class Pair:
         except ProtocolError:
             self.end()
             return
+        if not self.client.is_open and not self.conversation.held:
+            self.end()  # the broker has answered the last held request of a client that is gone
+            return
         if self._observer and (client := self.conversation.client_id):
             direction = "sent" if side is self.client else "received"
             self._observer.count_bytes(client, self._route.broker, direction, len(data))
 
     def lost(self, side: "Side") -> None:
-        """Close the other socket after the end of a socket, when all data for the other socket has been written."""
+        """Close the other socket after the end of a socket, when all data for the other socket has been written.
+
+        The broker's socket stays open while a request of the client is held, or waits for its response.
+        """
         side.queue.abandon()
-        if side.peer.is_open:
+        if side is self.broker:
+            self.conversation.ended("the broker's connection ended")
+        if side is self.client and self.conversation.held:
+            side.peer.queue.muted = True
+        elif side.peer.is_open:
             side.peer.queue.finish()
         else:
             self.end()
@@ -136,6 +156,7 @@ class Pair:
             return
         self._ended = True
         self._proxy.pairs.discard(self)
+        self.conversation.ended("the connections were closed")
         if self._dialling:
             self._dialling.cancel()
         for side in (self.client, self.broker):
@@ -209,9 +230,10 @@ class Control:
     """Receiver of commands for the wire proxy, lines of JSON over a loopback port, each with one line of answer.
 
     A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
-    ``observe`` (new connections, or with ``on`` false none) or ``observed``. An answer has the key ``is``: null, or for
-    ``rules`` the counters of each rule by name, and for ``observed`` counters and new events (``fetches.py``), null if
-    nothing is observed. The answer to a command that fails has the key ``error``.
+    ``held``, ``observe`` (new connections, or with ``on`` false none) or ``observed``. An answer has the key ``is``:
+    null, or for ``rules`` the counters of each rule by name, for ``held`` the events of held requests (``holds.py``),
+    and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed. The answer to a command
+    that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -250,6 +272,8 @@ class Control:
                 self._proxy.remove_rule(command["name"])
             case "rules":
                 return self._proxy.active_rules.counters()
+            case "held":
+                return {"events": self._proxy.active_rules.holds.take()}
             case "observe":
                 self._proxy.observer = FetchObserver() if command["on"] else None
             case "observed":
@@ -258,5 +282,5 @@ class Control:
                     counters = [(*link, dict(counts)) for link, counts in observer.counters.items()]
                     return {"counters": counters, "events": observer.take()}
             case unknown:
-                raise ValueError(f"unknown command {unknown!r}; use add, remove, rules, observe or observed")
+                raise ValueError(f"unknown command {unknown!r}; use add, remove, rules, held, observe or observed")
         return None

@@ -3,8 +3,8 @@
 Functions that change a decoded response return a changed copy, or the given object if nothing changes.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -102,6 +102,20 @@ def _with_features(response: Any, caps: Mapping[str, int]) -> Any:
         return response
     epoch = response.finalized_features_epoch + 1
     return replace(response, finalized_features=tuple(lowered), finalized_features_epoch=epoch)
+
+
+def error_codes_in(message: Any) -> Iterator[int]:
+    """Yield the error codes in a response, at any depth, except 0."""
+    if isinstance(message, tuple):
+        for item in message:
+            yield from error_codes_in(item)
+    elif is_dataclass(message):
+        for field in fields(message):
+            inner = getattr(message, field.name)
+            if field.name in ERROR_FIELDS and inner:
+                yield int(inner)
+            else:
+                yield from error_codes_in(inner)
 
 
 def _with_error(item: Any, code: int) -> Any:

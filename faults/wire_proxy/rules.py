@@ -27,6 +27,7 @@ classes take longer to import than a plan takes to check.
 * The counter ``matched`` counts requests that match the rule's API, client, topic and partition.
 * The counter ``hit`` counts matching requests to which the rule was applied.
 * The counter ``untouched`` counts matching requests that passed unchanged because they could not be decoded.
+* The counter ``exposed``, of rules that hold requests, counts those that arrived late (``holds.py``).
 * The counter ``probed`` counts requests under the rule's probe id, to which the rule was applied.
 """
 
@@ -43,6 +44,7 @@ RuleAction = Literal[
     "delay_request",
     "drop_request",
     "duplicate_request",
+    "hold_request",
     "answer_error",
     "hide_error",
     "delay_response",
@@ -56,6 +58,7 @@ Hint = Literal["current_leader", "node_endpoints", "session_id", "preferred_repl
 Ending = Literal["closed", "silent"]
 Message = Literal["request", "response"]
 Answered = Literal["first", "second"]
+RuleOutcome = Literal["commit", "abort"]
 
 API_KEYS: dict[str, int] = {
     "".join(word.capitalize() for word in name.split("_")): key for key, name in api_key_map.items()
@@ -161,6 +164,8 @@ class Rule:
     connection: Ending = "closed"
     message: Message = "response"
     answer: Answered = "first"
+    sent: int = 0
+    outcome: RuleOutcome | None = None
     error: int = 0
     hints: tuple[Hint, ...] = ()
     broker: int = -1
@@ -175,6 +180,8 @@ class Rule:
             for name, choice in {"do": RuleAction, "connection": Ending, "message": Message, "answer": Answered}.items()
             if getattr(self, name) not in get_args(choice)
         ]
+        if self.outcome is not None and self.outcome not in get_args(RuleOutcome):
+            problems.append(f"outcome is {self.outcome!r}; use {', '.join(get_args(RuleOutcome))}")
         problems += [f"unknown hint {hint!r}" for hint in self.hints if hint not in get_args(Hint)]
         apis = [api for api in (self.api, *self.versions) if api is not None]
         problems += [f"unknown API {api!r}" for api in apis if api not in API_KEYS]

@@ -1,9 +1,11 @@
 """Byte streams of one connection, which are split into frames on the way in, and delayed on the way out."""
 
 import asyncio
+import math
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from aftershock.errors import ProtocolError
@@ -86,6 +88,14 @@ QUEUED_BYTES_MAX = 1 << 20
 """Limit of the queued bytes for a socket; above the limit, no data is read from the sender."""
 
 
+@dataclass
+class _Entry:
+    """Queued piece of data, due at a time of the event loop; None as piece closes the socket."""
+
+    due_s: float
+    piece: bytes | None
+
+
 class DelayQueue:
     """Queue of delayed writes to one socket, which sends pieces of data in their order.
 
@@ -101,7 +111,7 @@ class DelayQueue:
         self._write = write
         self._close = close
         self._crowded = crowded
-        self._queue: deque[tuple[float, Piece | None]] = deque()
+        self._queue: deque[_Entry] = deque()
         self._queued_bytes = 0
         self._serial_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -121,18 +131,31 @@ class DelayQueue:
         due_s = self._loop.time() + delay_ms / 1000
         if serial:
             due_s = self._serial_until_s = max(due_s, self._serial_until_s + delay_ms / 1000)
-        self._queue.append((due_s, bytes(piece)))
-        self._queued_bytes += len(piece)
+        self._append(_Entry(due_s, bytes(piece)))
+
+    def hold(self, piece: Piece) -> Callable[[], None]:
+        """Queue a piece of data, which is sent when the returned function is called; later pieces wait behind it."""
+        entry = _Entry(math.inf, bytes(piece))
+
+        def release() -> None:
+            entry.due_s = 0.0
+            self._release()
+
+        self._append(entry)
+        return release
+
+    def _append(self, entry: "_Entry") -> None:
+        self._queue.append(entry)
+        self._queued_bytes += len(entry.piece or b"")
         if self._queued_bytes > QUEUED_BYTES_MAX:
             self._crowded(True)
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._queue[0][0], self._release)
+        self._wait()
 
     def finish(self) -> None:
         """Close the socket when all queued pieces of data have been sent; discard later pieces."""
         self.muted = True
         if self._queue:
-            self._queue.append((0.0, None))
+            self._queue.append(_Entry(0.0, None))
         else:
             self._close()
 
@@ -144,9 +167,11 @@ class DelayQueue:
             self._timer.cancel()
 
     def _release(self) -> None:
-        self._timer = None
-        while self._queue and self._queue[0][0] <= self._loop.time():
-            _, piece = self._queue.popleft()
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        while self._queue and self._queue[0].due_s <= self._loop.time():
+            piece = self._queue.popleft().piece
             if piece is None:
                 self._close()
                 return
@@ -154,5 +179,8 @@ class DelayQueue:
             self._write(piece)
         if self._queued_bytes <= QUEUED_BYTES_MAX:
             self._crowded(False)
-        if self._queue:
-            self._timer = self._loop.call_at(self._queue[0][0], self._release)
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is None and self._queue and self._queue[0].due_s < math.inf:
+            self._timer = self._loop.call_at(self._queue[0].due_s, self._release)

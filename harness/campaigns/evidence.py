@@ -60,6 +60,9 @@ class Observed(Part):
     names: set[str] = field(default_factory=set)
     event_names: set[str] = field(default_factory=set)
     logs: set[str] = field(default_factory=set)
+    log_columns: set[str] = field(default_factory=set)
+    transacting: set[str] = field(default_factory=set)
+    batched: set[str] = field(default_factory=set)
     slow: list[dict[str, Any]] = field(default_factory=list)
     by_latency: dict[tuple[str, int], Latencies] = field(default_factory=dict)
     calms: set[RecoveryCriterion] = field(default_factory=set)
@@ -96,7 +99,16 @@ class Observed(Part):
 
     def log(self, topic: str, columns: Sequence[str]) -> pa.Table:
         self.logs.add(topic)
+        self.log_columns.update(columns)
         return super().log(topic, columns)
+
+    def transactions(self, client: str) -> list[dict[str, Any]]:
+        self.transacting.add(client)
+        return super().transactions(client)
+
+    def batches(self, topic: str) -> list[dict[str, Any]]:
+        self.batched.add(topic)
+        return super().batches(topic)
 
     def samples(self, name: str) -> pa.Table:
         self.names.add(name)
@@ -219,7 +231,16 @@ def _write_tables(part: Observed, folder: Path) -> None:
     if part.logs:
         log = ds.dataset(home / "log", format="parquet")
         of_topics = ds.field("topic").isin(sorted(part.logs))
-        _write_table(log.to_table(["topic", "producer_id", "seq"], filter=of_topics), folder / "log")
+        columns = ["topic", "producer_id", "seq"]
+        columns += sorted(part.log_columns - {*columns})
+        _write_table(log.to_table(columns, filter=of_topics), folder / "log")
+    if part.transacting:
+        arms = [client.split("/")[1] for client in sorted(part.transacting)]
+        transactions = ds.dataset(home / "transactions", format="parquet")
+        _write_table(transactions.to_table(filter=ds.field("arm").isin(arms)), folder / "transactions")
+    if part.batched:
+        batches = ds.dataset(home / "batches", format="parquet")
+        _write_table(batches.to_table(filter=ds.field("topic").isin(sorted(part.batched))), folder / "batches")
 
 
 def _first_and_last_witnesses(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

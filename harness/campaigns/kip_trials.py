@@ -21,6 +21,7 @@ from aftershock.results.studies.trials import (
     kip392,
     kip794,
     kip848,
+    kip890,
     kip951,
     kip951_benchmark,
     kip966,
@@ -605,8 +606,50 @@ KIP_966 = Trial(
 )
 
 
+LATE_COMMITS, LATE_COMMITS_1, LATE_BATCHES = 66, 20, 8
+_VERSION_1 = "cluster.features={transaction.version: 1}"
+# one record in a transaction, and a quick repetition of the commit: when it is answered, no other record is due yet
+_EARLY = (
+    _VERSION_1,
+    "workloads.payments.produce.rate=5/s",
+    "workloads.payments.produce.transaction.records=1",
+    *(
+        f"workloads.payments.arms.{arm}.settings.{setting}.backoff.ms=10"
+        for arm in ("librdkafka", "reference")
+        for setting in ("reconnect", "retry")
+    ),
+    "timing.warmup.max=150s",
+    "faults.0.together.0.until.sent=0",
+    "faults.0.together.1.until.sent=0",
+)
+_UNVERIFIED = "cluster.config.transaction.partition.verification.enable=false"
+
+KIP_890 = Trial(
+    kip=890,
+    title="transactions, server-side defence",
+    registration=kip890.REGISTRATION,
+    parts=(
+        Planned(kip890.VERSION_2, "kips/890-late-commit", 75.0, (), LATE_COMMITS, 4.0, off=(_VERSION_1,)),
+        Planned(kip890.VERSION_1, "kips/890-late-commit", 75.0, (_VERSION_1,), LATE_COMMITS_1, 4.0),
+        Planned(kip890.EARLY, "kips/890-late-commit", 135.0, _EARLY, LATE_COMMITS_1, 4.0),
+        Planned(kip890.VERIFIED, "kips/890-late-batch", 70.0, (), LATE_BATCHES, 7.0, off=(_UNVERIFIED,)),
+        Planned(kip890.UNVERIFIED, "kips/890-late-batch", 85.0, (_UNVERIFIED,), LATE_BATCHES, 7.0),
+        Planned(
+            kip890.PRODUCTION,
+            "kips/890-late-commit",
+            75.0 + _SLOWER_S,
+            (PRODUCTION,),
+            LATE_COMMITS,
+            4.0,
+            off=(_VERSION_1,),
+        ),
+    ),
+    plots=kip890.plots,
+)
+
+
 TRIALS: Mapping[int, Trial] = {
-    trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224, KIP_848, KIP_966)
+    trial.kip: trial for trial in (KIP_951, KIP_227, KIP_794, KIP_392, KIP_1224, KIP_848, KIP_966, KIP_890)
 }
 ALL = "all"
 

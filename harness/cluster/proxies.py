@@ -232,6 +232,11 @@ class WireProxy:
         observed: dict[str, Any] = self._request(do="observed") or {"counters": [], "events": []}
         return observed
 
+    def held(self) -> list[dict[str, Any]]:
+        """Return the events of held requests since the last call (``holds.py``)."""
+        events: list[dict[str, Any]] = self._request(do="held")["events"]
+        return events
+
     def _request(self, **order: Any) -> Any:
         try:
             with socket.create_connection(self._control, _WIRE_PROXY_DEADLINE_S) as connection:

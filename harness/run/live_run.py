@@ -6,7 +6,7 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from aftershock.errors import AftershockError, FaultError, Log
 from aftershock.faults.runtime import abort
@@ -135,13 +135,15 @@ class LiveRun:
         return readings + self.observed()
 
     def observed(self) -> list[Reading]:
-        """Return what the wire proxy has counted of each client's fetches, and record what it has seen since."""
-        if self.cluster.wire_proxy is None or not observes(self.timeline):
+        """Return what the wire proxy has counted of each client's fetches, and record what it has seen and held."""
+        if self.cluster.wire_proxy is None:
+            return []
+        if any(step.kind == "hold_request" for step in self.timeline.steps):  # proxies of older versions hold nothing
+            self._record_seen(self.cluster.wire_proxy.held())
+        if not observes(self.timeline):
             return []
         observed = self.cluster.wire_proxy.observed()
-        for event in observed["events"]:
-            at_us = (event.pop("at_ns") - self.clock.origin_ns) // 1000
-            self.home.event(at_us, event.pop("event"), **event)
+        self._record_seen(observed["events"])
         readings, totals = list[Reading](), Counter[str]()
         for client, broker, counts in observed["counters"]:
             for name, count in counts.items():
@@ -150,6 +152,11 @@ class LiveRun:
                 else:
                     totals[f"wire.{name}/{client}"] += count
         return [*readings, *(Reading(None, name, count) for name, count in totals.items())]
+
+    def _record_seen(self, events: Iterable[dict[str, Any]]) -> None:
+        for event in events:
+            at_us = (event.pop("at_ns") - self.clock.origin_ns) // 1000
+            self.home.event(at_us, event.pop("event"), **event)
 
     async def play(self, *, rehearse: bool) -> None:
         """Drive the load and the faults from the warm-up to the end; return when no record is in flight.

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -33,7 +33,7 @@ from aftershock.faults.targets.values import (
     Stream,
 )
 from aftershock.faults.wire_proxy.messages import probe_request
-from aftershock.faults.wire_proxy.responses import ERROR_FIELDS
+from aftershock.faults.wire_proxy.responses import error_codes_in
 from aftershock.faults.wire_proxy.rules import API_NAMES, probe_id
 from aftershock.harness.cluster import packets
 from aftershock.harness.cluster.cluster import Cluster
@@ -284,25 +284,12 @@ async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms
             offered = getattr(response, "api_keys", ())
             offered_versions = {API_NAMES[v.api_key]: v.max_version for v in offered if v.api_key in API_NAMES}
             features = {item.name: item.max_version_level for item in getattr(response, "finalized_features", ())}
-            return Answer(outcome, ms, frozenset(_errors(response)), offered_versions, features)
+            return Answer(outcome, ms, frozenset(error_codes_in(response)), offered_versions, features)
         except (OSError, EOFError, ClientError):  # no answer to the first request
             continue
         finally:
             await probe.hang_up()
     raise FaultError("no broker answers the harness through the wire proxy, so the wire proxy's rule can't be measured")
-
-
-def _errors(value: Any) -> Iterable[int]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _errors(item)
-    elif is_dataclass(value):
-        for field in fields(value):
-            inner = getattr(value, field.name)
-            if field.name in ERROR_FIELDS and inner:
-                yield int(inner)
-            else:
-                yield from _errors(inner)
 
 
 class RulesWorld:

@@ -134,6 +134,18 @@ def _lost(line: Event) -> str:
     return f"{_member(line)}lost {listed(places) or 'its partitions'}, which another member may own already"
 
 
+_MET = {
+    "open": "while the producer's next transaction was open",
+    "between": "after its transaction, and before the next one began",
+    "in_doubt": "after its transaction, while the producer began or ended another one",
+}
+
+
+def _held(line: Event) -> str:
+    outcome = f" ({line['outcome']})" if line.get("outcome") else ""
+    return f"the held {line.get('api')}{outcome} of {line.get('worker')}"
+
+
 def _partitions(line: Event) -> str:
     places: Sequence[str] = line.get("places") or ()
     return str(places[0]) if len(places) == 1 else f"{line.get('n')} partitions"
@@ -150,6 +162,10 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "group_error": lambda line: f"got {line.get('error')} from the group coordinator",
     "group_joined": _joined,
     "heartbeat_failed": lambda line: f"a heartbeat failed: {line.get('reason')}",
+    "held_request_delivered": lambda line: (
+        f"node {line.get('node_id')} answered {_held(line)} with {line.get('answer')}, {_MET[line['met']]}"
+    ),
+    "held_request_lost": lambda line: f"{_held(line)} is lost: {line.get('why')}",
     "hint_accepted": lambda line: f"accepted {_hint(line)}",
     "hint_refused": lambda line: f"refused {_hint(line)}: {line.get('reason')}",
     "isr_joined": lambda line: f"broker {line.get('broker')} is in sync again on {_partitions(line)}",

@@ -295,6 +295,21 @@ class Part:
         rows = ds.dataset(self.home / "log", format="parquet")
         return rows.to_table(columns=list(columns), filter=ds.field("topic") == topic)
 
+    def transactions(self, client: str) -> list[dict[str, Any]]:
+        """Return the rows of a client's transactions, in the order of their begin."""
+        workload, arm = client.split("/")
+        rows = ds.dataset(self.home / "transactions", format="parquet")
+        of_client = (ds.field("workload") == workload) & (ds.field("arm") == arm)
+        found: list[dict[str, Any]] = rows.to_table(filter=of_client).sort_by("begin_us").to_pylist()
+        return found
+
+    def batches(self, topic: str) -> list[dict[str, Any]]:
+        """Return the batches and markers of a topic with transactions, by partition and offset."""
+        rows = ds.dataset(self.home / "batches", format="parquet")
+        order = [("partition", "ascending"), ("first_offset", "ascending")]
+        found: list[dict[str, Any]] = rows.to_table(filter=ds.field("topic") == topic).sort_by(order).to_pylist()
+        return found
+
     def samples(self, name: str) -> pa.Table:
         """Return the samples of a metric as columns ``t_us broker_id value``, in order of time."""
         rows = ds.dataset(self.home / "metrics", format="parquet")

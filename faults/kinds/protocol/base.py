@@ -70,7 +70,7 @@ class TamperInjection(Injection):
         if again:
             await self._measure(report)
         await clock.sleep_until_us(until_us)
-        report(await self._rule_witness())
+        report(await self._rule_witness(last=True))
 
     async def confirm_healed(self) -> None:
         """Wait until a probe no longer shows the fault."""
@@ -95,15 +95,12 @@ class TamperInjection(Injection):
         probed = (await self._counters() or {}).get("probed", 0) - probed
         report(self.fault.interpret_probe(self.before, answer, probed))
 
-    async def _rule_witness(self) -> Witness:
+    async def _rule_witness(self, *, last: bool = False) -> Witness:
         """Return a witness that the wire proxy has the rule, with the number of requests that the rule altered."""
         counters = await self._counters()
         if counters is None:
             return Witness("rules of the fault that are in force in the wire proxy", 1, 0, "rules", 1, ok=False)
-        what = f"requests that the wire proxy has altered, of {counters['matched']} that match the fault's rule"
-        if counters["untouched"]:
-            what = f"{what}; {counters['untouched']} requests could not be decoded and passed unchanged"
-        return Witness(what, 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
+        return self.fault.interpret_counters(counters, last=last)
 
     async def _counters(self) -> Mapping[str, int] | None:
         return (await self.context.world.rules()).get(self.context.fault)
@@ -120,6 +117,12 @@ class TamperInjection(Injection):
         except FaultError:
             return None
         return min(answers, key=lambda answer: answer.ms)
+
+
+def undecoded(counters: Mapping[str, int]) -> str:
+    """Return the end of a witness's sentence about requests that the wire proxy could not decode, if there are any."""
+    count = counters["untouched"]
+    return f"; {count} requests could not be decoded and passed unchanged" if count else ""
 
 
 CHANCES = 1_024  # number of draws before the sequence repeats
@@ -213,6 +216,11 @@ class TamperFault(Fault):
 
         ``probed`` is the wire proxy's own count of the probes that it has altered.
         """
+
+    def interpret_counters(self, counters: Mapping[str, int], *, last: bool) -> Witness:  # noqa: ARG002 -- for some kinds
+        """Return a witness from the counters of the wire proxy's rule; ``last`` is True right before the heal."""
+        what = f"requests that the wire proxy has altered, of {counters['matched']} that match the fault's rule"
+        return Witness(f"{what}{undecoded(counters)}", 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
 
     def clients(self) -> dict[FieldPath, str]:
         return {("client",): with_op(self.client, self.op)} if self.client else {}

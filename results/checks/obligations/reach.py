@@ -186,6 +186,7 @@ TAMPERING = {
     "delay_response": "late",
     "drop_request": "lost",
     "drop_response": "lost",
+    "hold_request": "lost",
     "close_mid_frame": "lost",
     "answer_error": "error",
     "duplicate_request": "none",
@@ -206,8 +207,8 @@ def tampering_of(rule: Mapping[str, Any]) -> Tampering | None:
         share, attempts, left = chances.count("1") / len(chances), 0, 1.0
         while left > UNLIKELY:
             left, attempts = left * share, attempts + 1
-    elif do == "none" or rule.get("do") == "strip_hints":
-        attempts = 1
+    elif do == "none" or rule.get("do") in ("strip_hints", "hold_request"):
+        attempts = 1  # a producer's repeated request is not held
     return Tampering(
         do=do,
         api=rule.get("api"),

@@ -2,18 +2,19 @@
 
 import asyncio
 import base64
+import contextlib
 import threading
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.looker import Looker, Turn
 from aftershock.tests.chaos.kinds.probe import TOPIC
 from aftershock.tests.chaos.kinds.stand import Stand
 
-DOUBLED, LOOKER, TWICE = "doubled", "aftershock", "twice"
+DOUBLED, HELD, LOOKER, TWICE = "doubled", "held", "aftershock", "twice"
 NOBODYS_SESSION = 1 << 30  # The drawn delay is above this value.
 running: dict[str, Any] = {}
 
@@ -50,8 +51,48 @@ async def sending_twice(stand: Stand) -> None:
     running[TWICE] = running["last"] = Unsafe(stand.cluster.bootstrap("a"), name)
 
 
+async def transacting(stand: Stand) -> None:
+    """Start a producer with transactions on its own topic, whose protocol is that of KIP-98."""
+    await asyncio.to_thread(stand.cluster.admin.create_topic, HELD, 1, 3, {"min.insync.replicas": "2"})
+    await asyncio.to_thread(stand.cluster.await_in_sync, 30.0, [HELD])
+    running["last"] = Transacting(stand.cluster.bootstrap("a"), HELD)
+
+
 async def stopped(_: Stand) -> None:
     await asyncio.to_thread(running.pop("last").stop)
+
+
+class Transacting:
+    """Commits one short transaction after the other until it is stopped, or until one can't be committed."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._over = threading.Event()
+        settings = {"bootstrap.servers": bootstrap, "client.id": HELD, "linger.ms": 0, "log_level": 0}
+        self._producer = Producer(settings | {"transactional.id": HELD})
+        self._thread = threading.Thread(target=self._send, name="transacting", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        with contextlib.suppress(KafkaException):
+            self._producer.init_transactions(20)
+            while not self._over.is_set():
+                self._producer.begin_transaction()
+                for _ in range(4):
+                    self._producer.produce(self._topic, b"value")
+                    self._producer.flush(5)
+                    self._over.wait(0.05)  # the transaction stays open for a while
+                self._producer.commit_transaction(20)
+
+
+def arrived_late(seen: Observation) -> None:
+    """Assert that the coordinator answered a held commit while the next transaction was open."""
+    assert seen.witnesses[-1].ok
+    assert hits(seen)
 
 
 def twice_in_the_log(seen: Observation) -> None:
@@ -170,6 +211,15 @@ CASES = {
             twice_in_the_log,
             "proxied",
             sending_twice,
+            stopped,
+        )
+    ],
+    "hold_request": [
+        Case(
+            f"{{kind: hold_request, api: EndTxn, nth: 1, until: {{sent: 2}}, client_id: {HELD}, for: 4s}}",
+            arrived_late,
+            "proxied",
+            transacting,
             stopped,
         )
     ],

@@ -19,7 +19,8 @@ FEATURES = {"metadata.version": 29, "transaction.version": 2}
 class FakeRules:
     """Fake of `faults.runtime.world.WireProxyControl`.
 
-    Rules in ``ineffective`` are stored but do nothing. With ``unreachable`` set, no broker answers.
+    Rules in ``ineffective`` are stored but do nothing. With ``unreachable`` set, no broker answers. Held requests
+    arrive late, unless ``late`` is False.
     """
 
     def __init__(self) -> None:
@@ -27,13 +28,14 @@ class FakeRules:
         self.in_force: dict[str, Rule] = {}
         self.counted: dict[str, dict[str, int]] = {}
         self.ineffective = False
+        self.late = True
         self.unreachable = False
         self.no_proxy = False
 
     async def add_rule(self: "FakeWorld", rule: Mapping[str, Any]) -> None:
         await self._called("add_rule", rule["name"])
         self.in_force[rule["name"]] = rule_from(rule)
-        self.counted[rule["name"]] = {"matched": 0, "hit": 0, "untouched": 0, "probed": 0}
+        self.counted[rule["name"]] = {"matched": 0, "hit": 0, "untouched": 0, "probed": 0, "exposed": 0}
 
     async def remove_rule(self: "FakeWorld", name: str) -> None:
         await self._called("remove_rule", name)
@@ -45,7 +47,7 @@ class FakeRules:
         if self.no_proxy:
             raise FaultError("clients of this cluster pass no wire proxy")
         for name in self.in_force:
-            for counter in () if self.ineffective else ("matched", "hit"):
+            for counter in () if self.ineffective else ("matched", "hit", *(("exposed",) * self.late)):
                 self.counted[name][counter] += 1
         return {name: dict(self.counted[name]) for name in self.in_force}
 

@@ -92,7 +92,7 @@ def test_every_kind_can_be_reached() -> None:
     Kinds that are invalid beside the frame's ``disks`` are drawn without them.
     ``hide_error`` has none: a client that is told of success can't keep its promises. The frame has no transactions.
     """
-    of_transactions = {"move_transaction_coordinator", "fence_producer", "abort_transaction"}
+    of_transactions = {"move_transaction_coordinator", "fence_producer", "abort_transaction", "hold_request"}
     assert KINDS.keys() - {"rolling_upgrade", "delete_group_offsets", "hide_error"} - of_transactions == {
         cell.fault for cell in shipped().cells
     }

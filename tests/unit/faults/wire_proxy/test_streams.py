@@ -104,6 +104,39 @@ def test_a_full_queue_is_signalled(loop: Loop, out: Out) -> None:
     assert [True, False] == out.crowded
 
 
+def test_a_held_piece_holds_up_what_follows(loop: Loop, out: Out) -> None:
+    """Neither later data nor the end passes it, however long it is held; data before it does."""
+    out.lane.send(b"a", 100)
+    release = out.lane.hold(b"b")
+    out.lane.send(b"c", 50)
+    out.lane.finish()
+    loop.run()
+    assert [(100, b"a")] == out.left
+    loop.now_s = 7.0
+    release()
+    loop.run()
+    assert [(100, b"a"), (7000, b"b"), (7000, b"c"), (7000, b"end")] == out.left
+
+
+def test_a_released_piece_waits_for_what_is_before_it(loop: Loop, out: Out) -> None:
+    out.lane.send(b"a", 100)
+    first, second = out.lane.hold(b"b"), out.lane.hold(b"c")
+    second()
+    loop.run()
+    assert [(100, b"a")] == out.left
+    first()
+    assert [b"a", b"b", b"c"] == [piece for _, piece in out.left]
+    first()
+    assert 3 == len(out.left)
+
+
+def test_a_held_piece_of_an_abandoned_queue_is_never_written(out: Out) -> None:
+    release = out.lane.hold(b"a")
+    out.lane.abandon()
+    release()
+    assert [] == out.left
+
+
 def test_an_abandoned_queue_writes_nothing(loop: Loop, out: Out) -> None:
     """The queue is dropped with its timer."""
     out.lane.send(b"a", 100)

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from aftershock.harness.campaigns import kip, kip_pages, publish
-from aftershock.harness.campaigns.kip_trials import KIP_966, TRIALS
+from aftershock.harness.campaigns.kip_trials import KIP_890, KIP_966, TRIALS
 from aftershock.harness.campaigns.publish import block_of
 from aftershock.results.studies import statement
 from aftershock.results.studies.trials.claim import state_claims
@@ -66,6 +66,16 @@ def test_the_recount_sees_a_loss() -> None:
     sql = Path("docs/kips/kip966.sql").read_text(encoding="utf-8").replace("<elr>", "<no-elr>")
     (lossy,) = SQL.findall(kip_pages.recount(sql, record, "docs/evidence/kip966"))
     assert {"value": 6, "n": 6} == recounted(lossy)
+
+
+def test_the_recount_sees_violated_transactions() -> None:
+    """Of the client of the first protocol beside it, the same SQL counts what the trial's assay has measured."""
+    record, ours = kip.record_of(KIP_890, ROOT / "docs" / "evidence" / "kip890"), stored(890)
+    sql = Path("docs/kips/kip890.sql").read_text(encoding="utf-8").replace("late-reference-", "late-librdkafka-")
+    (exposed,) = SQL.findall(kip_pages.recount(sql, record, "docs/evidence/kip890"))
+    found = recounted(exposed)
+    assay = next(entry for entry in ours.statements if entry.id == "exposed-librdkafka")
+    assert (found["n"], assay.ours.value) == (assay.ours.n, pytest.approx(100 * found["value"] / found["n"]))
 
 
 def test_a_claim_without_a_run_keeps_its_published_row() -> None:

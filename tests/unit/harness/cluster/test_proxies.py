@@ -57,6 +57,7 @@ def pid_of(proxy: WireProxy) -> int:
 def test_another_process_attaches_and_sets_rules(proxy: WireProxy, tmp_path: Path) -> None:
     """A process attaches by the descriptor; a duplicate rule is refused, and a removed rule is gone."""
     found = WireProxy.open(tmp_path)
+    assert [] == found.held()
     found.add_rule({"name": "r", "do": "drop_request", "api": "Produce"})
     assert {"r": {"matched": 0, "hit": 0, "untouched": 0, "probed": 0}} == proxy.rules()
     with pytest.raises(FaultError, match="already"):

@@ -68,6 +68,30 @@ def test_a_fault_is_a_chapter_in_order_of_time(made: Made, tmp_path: Path) -> No
     assert any("progress was required for" in note for note in chapter.notes)
 
 
+@pytest.mark.parametrize(
+    ("happened", "sentence"),
+    [
+        (
+            {"event": "held_request_delivered", "answer": "NONE", "met": "open"},
+            "node 2 answered the held EndTxn (commit) of w with NONE, while the producer's next transaction was open",
+        ),
+        (
+            {"event": "held_request_delivered", "answer": "NONE", "met": "between"},
+            "with NONE, after its transaction, and before the next one began",
+        ),
+        ({"event": "held_request_lost", "why": "its rule was removed"}, "of w is lost: its rule was removed"),
+    ],
+)
+def test_held_requests_are_told_with_their_fault(
+    made: Made, tmp_path: Path, happened: dict[str, str], sentence: str
+) -> None:
+    told = made.copy()
+    same = {"t_us": 27_000_000, "fault": "kill-1", "worker": "w", "node_id": 2, "api": "EndTxn", "outcome": "commit"}
+    told.events.append({**same, **happened})
+    chapters = story(judged(told, tmp_path / "run")).chapters
+    assert ["kill-1"] == [one.fault for one in chapters if any(sentence in str(moment) for moment in one.moments)]
+
+
 def test_the_story_ends_with_obligations_and_slow_records(made: Made, tmp_path: Path) -> None:
     """Obligations come first, then ten records, slowest first, each with the fault that overlapped it."""
     told = story(judged(detailed(made), tmp_path / "run"))

@@ -22,6 +22,7 @@ KINDS = {
     "drop_request": "api: Produce, connection: silent",
     "drop_response": "api: Produce",
     "duplicate_request": "api: Produce",
+    "hold_request": "api: EndTxn, nth: 1, outcome: commit, until: {sent: 5}",
     "answer_error": "api: Produce, error: NOT_LEADER_OR_FOLLOWER",
     "hide_error": "api: OffsetCommit, error: UNKNOWN_MEMBER_ID",
     "close_mid_frame": "api: Metadata",
@@ -29,7 +30,7 @@ KINDS = {
     "falsify_hints": "hints: [preferred_replica, session_id], broker: leader of orders/1",
     "cap_versions": "versions: {Fetch: 11, ConsumerGroupHeartbeat: none}",
 }
-UNSEEN = ("strip_hints", "falsify_hints", "hide_error")
+UNSEEN = ("strip_hints", "falsify_hints", "hide_error", "hold_request")
 """Kinds that no probe shows: the proxy's counters are all there is."""
 
 
@@ -102,6 +103,17 @@ async def test_unreadable_requests_fail_the_witness(stage: Stage) -> None:
     failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
     assert failed
     assert "3 requests could not be decoded" in failed[0].what
+
+
+@pytest.mark.parametrize("sent", [0, 5])
+async def test_held_requests_that_never_arrive_late_are_no_proof(stage: Stage, sent: int) -> None:
+    """Requests were held, and at the end of the fault none had met what the plan asks for."""
+    stage.world.late = False
+    await stage.play(fault("hold_request", f"api: EndTxn, until: {{sent: {sent}}}"))
+    *before, last = stage.journal.witnesses("bad")
+    assert all(witness.ok and not witness.observed for witness in before)
+    assert (False, 0) == (last.ok, last.observed)
+    assert ("after its transaction" if sent == 0 else "a later transaction") in last.what
 
 
 async def test_a_rule_that_stays_fails_the_heal(stage: Stage) -> None:
@@ -204,6 +216,10 @@ def test_the_compiler_draws_the_chances() -> None:
         ("cap_versions", "versions: {}", "give `versions`, like {Fetch: 12}, or `transaction_version: 1`"),
         ("cap_versions", "transaction_version: 2", "transaction_version"),
         ("cap_versions", "versions: {EndTxn: 3}, transaction_version: 1", "caps EndTxn already"),
+        ("hold_request", "api: Fetch, until: {sent: 1}", "api"),
+        ("hold_request", "api: EndTxn", "`until` is missing here"),
+        ("hold_request", "api: EndTxn, until: {sent: -1}", "`sent` must be at least 0"),
+        ("hold_request", "api: Produce, until: {sent: 1}, outcome: commit", "remove `outcome`"),
     ],
 )
 def test_invalid_rules_are_refused(kind: str, words: str, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aftershock.results.model.check import Check, Status
 from aftershock.results.studies.statement import UNITS_MIN, Estimate, Measured, Role, Rule, Statement, Word, unknown
-from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip951, kip966, kip1224
+from aftershock.results.studies.trials import kip227, kip392, kip794, kip848, kip890, kip951, kip966, kip1224
 from aftershock.results.studies.trials.claim import (
     Claim,
     Parts,
@@ -155,7 +155,9 @@ def test_the_assay_of_a_control_decides_the_control_only() -> None:
     assert ["contradicted", "undecided"] == [entry.word for entry in statements]
 
 
-ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip848, kip951, kip966, kip1224)}
+ALL = {
+    module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip848, kip890, kip951, kip966, kip1224)
+}
 
 
 @pytest.mark.parametrize("registration", ALL.values(), ids=[name.rpartition(".")[2] for name in ALL])
@@ -179,7 +181,7 @@ def test_every_registration_is_complete(registration: Registration) -> None:
 
 
 @pytest.mark.parametrize(
-    "registration", [kip227, kip392, kip848, kip966, kip1224], ids=lambda module: module.__name__[-4:]
+    "registration", [kip227, kip392, kip848, kip890, kip966, kip1224], ids=lambda module: module.__name__[-4:]
 )
 def test_each_fact_has_a_planted_violation(registration: ModuleType) -> None:
     """One of its assays must show an effect; another fact, which is confirmed where nothing happens, is no proof."""
