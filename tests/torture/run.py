@@ -37,6 +37,7 @@ MODULES = {
     "13": "e13_interrupted_runner",
     "14": "e14_planted_secrets",
     "15": "e15_hostile_hosts",
+    "16": "e16_transactions",
 }
 ONLY_WHEN_NAMED = ("5",)
 

@@ -1,0 +1,62 @@
+"""Hypothesis: no fault makes a correct client tear or lose a transaction, or a reader see an aborted one.
+
+Method: short transactions at a high rate, a fifth of them aborted, of the clients ``reference`` and ``confluent`` side
+by side, with readers of both isolation levels. Eight faults, drawn by the seed, hit brokers, links and the producers
+themselves. The plan has no SLO, so what the faults do to the rate does not matter. Each transaction is a case.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from aftershock.tests.torture.clusters import blamed, finished, running
+from aftershock.tests.torture.runner import Experiment, Outcome
+
+PLAN = """
+name: transactions
+cluster:
+  racks: {a: 1, b: 1, c: 1}
+  config: {transaction.state.log.num.partitions: 3, transaction.abort.timed.out.transaction.cleanup.interval.ms: 1000}
+topics: [{name: ledger, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: ledger
+    produce: {topic: ledger, rate: 320/s, record_size: 100, transaction: {records: 4, abort: 20%, timeout: 10s}}
+    consume: {topic: ledger, isolation: read_committed}
+    arms: {confluent: {client: confluent}, reference: {client: reference}}
+  - name: everything
+    consume: {topic: ledger, isolation: read_uncommitted}
+timing: {warmup: {min: 2s, max: 30s}, steady: 5s, fault: 5s, recovery: 15s}
+faults:
+  - repeat: 8
+    every: 25s
+    fault:
+      choose:
+        - {fault: {kind: kill, broker: leader of ledger/0, for: 6s}}
+        - {fault: {kind: restart, broker: leader of ledger/1}}
+        - {fault: {kind: pause, broker: leader of ledger/2, for: 12s}}
+        - {fault: {kind: cut, link: "client(a) -> broker(leader of ledger/3)", for: 8s}}
+        - {fault: {kind: stall, link: "client(a) -> broker(leader of ledger/4)", for: 8s}}
+        - {fault: {kind: kill_client, client: reference, op: produce, for: 3s}}
+        - {fault: {kind: kill_client, client: confluent, op: produce, for: 3s}}
+"""
+
+
+def trial(seed: int, scratch: Path) -> Outcome:
+    with running(PLAN, scratch, "--seed", str(seed), "--json") as command:
+        status, bad, verdict = finished(command)
+        rows = pq.read_table(command.run_dir / "transactions", columns=["outcome"])["outcome"].to_pylist()
+        ended = {f"transactions {name}": count for name, count in Counter(rows).items()}
+        return Outcome(bad + blamed(verdict), len(rows), counts={status: 1} | ended)
+
+
+EXPERIMENT = Experiment(
+    name="e16_transactions",
+    title="Transactions over kills, freezes, cuts and killed producers",
+    figure="failed checks",
+    aim="0",
+    trials=10,
+    trial=trial,
+    wall_s=900.0,
+    takes_s=330.0,
+)
