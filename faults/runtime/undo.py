@@ -17,6 +17,7 @@ faults verifies each undo, and ``aftershock heal`` verifies the undos of a dead 
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from aftershock.errors import AftershockError, FaultError
@@ -28,7 +29,6 @@ from aftershock.faults.targets.values import (
     ClockShift,
     DiskDefects,
     GcPauses,
-    Limits,
     Resource,
     Setting,
     TopicPartition,
@@ -75,7 +75,7 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
                 replicas = {partition: tuple(map(BrokerId, ids)) for partition, ids in args["replicas"]}
                 await world.create_topic(args["topic"], replicas, args["config"])
         case "restore_limits":
-            await world.limit(BrokerId(args["broker"]), Limits(args["cpus"], args["memory_bytes"]))
+            await set_limits(world, BrokerId(args["broker"]), _limits_in(args))
         case "reopen_log_dir":
             broker, log_dir = BrokerId(args["broker"]), args["log_dir"]
             await world.empty(broker, log_dir)
@@ -141,6 +141,16 @@ def values_equal(left: str | None, right: str | None) -> bool:
             return None
 
     return left == right or number(left) == number(right) is not None
+
+
+async def set_limits(world: World, broker: BrokerId, changes: Mapping[str, float | None]) -> None:
+    """Set some limits of a node, fields of ``Limits``; the others stay, because another fault may have lowered them."""
+    await world.limit(broker, replace(await world.limits(broker), **changes))
+
+
+def _limits_in(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits that an undo restores; that of an older version names both."""
+    return {name: args[name] for name in ("cpus", "memory_bytes") if name in args}
 
 
 async def settings_not_in_force(of: Resource, name: str, values: Values, world: World) -> list[str]:
@@ -282,7 +292,8 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
         case "create_topic":
             remaining, sentence = {args["topic"]} - (await world.topic_ids()).keys(), "there is no topic {}"
         case "restore_limits":
-            limits, before = await world.limits(BrokerId(args["broker"])), Limits(args["cpus"], args["memory_bytes"])
+            limits = await world.limits(BrokerId(args["broker"]))
+            before = replace(limits, **_limits_in(args))
             remaining = set() if limits == before else {str(args["broker"])}
             sentence = f"node {{}} has the limits {limits} and should have {before}"
         case "reopen_log_dir":

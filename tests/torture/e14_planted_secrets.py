@@ -198,7 +198,7 @@ def _junit_of_pytest(text: str, home: Path) -> None:
 def _stored_plan(text: str, home: Path) -> None:
     async def load(*_: object, **__: object) -> None: ...
 
-    timeline = SimpleNamespace(to_json=lambda: json.dumps({"why": text}).encode())
+    timeline = SimpleNamespace(to_json=lambda: json.dumps({"why": text}).encode(), workloads=())
     job = SimpleNamespace(
         checked=SimpleNamespace(text=text),
         timeline=timeline,

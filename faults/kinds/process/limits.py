@@ -24,18 +24,20 @@ from aftershock.faults.kinds.fault import (
 )
 from aftershock.faults.kinds.process.base import NodeFault, led_partitions, node_duties, wait_until_in_service
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
+from aftershock.faults.runtime.undo import set_limits
 from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.sections.units import Size
 from aftershock.faults.targets.roles import resolve
-from aftershock.faults.targets.values import BrokerId, Limits
+from aftershock.faults.targets.values import BrokerId
 
 
 @dataclass(eq=False)
 class LimitInjection(Injection):
-    """Injection that lowers the CPU or memory limit of a node; ``lowered`` has both limits during the fault."""
+    """Injection that lowers a node's limit ``name``, a field of ``Limits``, to ``value``; the other limit stays."""
 
     victim: BrokerId
-    lowered: Limits
+    name: str
+    value: float
 
     @abstractmethod
     async def sample(self) -> None:
@@ -47,7 +49,7 @@ class LimitInjection(Injection):
 
     async def inject(self) -> None:
         await self.sample()
-        await run_to_completion(self.context.world.limit(self.victim, self.lowered))
+        await run_to_completion(set_limits(self.context.world, self.victim, {self.name: self.value}))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report the node's limits each second, and at the end whether the node reached its limits."""
@@ -59,9 +61,12 @@ class LimitInjection(Injection):
         report(self.limit_reached())
 
     async def read_back(self) -> Witness:
-        ok = await self.context.world.limits(self.victim) == self.lowered
-        what = f"the CPU and memory limits of node {self.victim}, read back from the engine, are the requested limits"
+        ok = await self.is_set()
+        what = f"the limit of node {self.victim}, read back from the engine, is the requested one"
         return Witness(what, asked=1, observed=float(ok), unit="reads", n=1, ok=ok)
+
+    async def is_set(self) -> bool:
+        return bool(getattr(await self.context.world.limits(self.victim), self.name) == self.value)
 
     async def confirm_healed(self) -> None:
         await wait_until_in_service(self.victim, self.context)
@@ -73,22 +78,24 @@ class LimitFault(NodeFault):
     drops_traffic = False
     limit_injection: ClassVar[type[LimitInjection]]
 
+    limit_name: ClassVar[str]
+
+    @property
     @abstractmethod
-    def lower(self, before: Limits) -> Limits:
-        """Return the node's limits during the fault, one of which is lowered from ``before``."""
+    def lowered(self) -> float:
+        """Return the node's limit during the fault."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
         led = await led_partitions(victim, context.world)
-        before = await context.world.limits(victim)
-        lowered = self.lower(before)
-        limits = {key: value for key, value in vars(lowered).items() if value is not None}
-        roles = {"asked": self.broker, **await node_duties(victim, led, context.world), **limits}
+        before = getattr(await context.world.limits(victim), self.limit_name)
+        duties = await node_duties(victim, led, context.world)
+        roles = {"asked": self.broker, **duties, self.limit_name: self.lowered}
         # a node that ran out of memory was killed, so the undo also starts the node
-        restore = Undo("restore_limits", {"broker": victim, **vars(before)})
+        restore = Undo("restore_limits", {"broker": victim, self.limit_name: before})
         undo = all_of([restore, Undo("start", {"broker": victim})])
         targets = Targets(brokers=(victim,), roles=roles)
-        return self.limit_injection(context, targets, victim, lowered, undo=undo)
+        return self.limit_injection(context, targets, victim, self.limit_name, self.lowered, undo=undo)
 
 
 class CpuQuotaInjection(LimitInjection):
@@ -112,9 +119,10 @@ class CpuQuota(LimitFault):
     band = Band("#bcbd22", "cpu quota")
     proof = "The kernel counts periods in which it throttled the node. The engine reports the quota (read each second)."
     remedy = "The earlier CPU quota is restored, and the node is in the ISR of all its partitions."
-    exclusive_resources = (ExclusiveResource("cpu", "brokers"),)
     allowance_ms = 4_000
     limit_injection = CpuQuotaInjection
+    limit_name = "cpus"
+    exclusive_resources = (ExclusiveResource("cpu", "brokers"),)
 
     drawn = ("{broker: BROKER, cpus: [0.05, 0.2]}",)
     kind: Literal["cpu_quota"] = "cpu_quota"
@@ -123,8 +131,9 @@ class CpuQuota(LimitFault):
         Field(ge=0.01, le=64, description="number of processors that the node may use; 0.2 is a fifth of a processor"),
     ]
 
-    def lower(self, before: Limits) -> Limits:
-        return Limits(self.cpus, before.memory_bytes)
+    @property
+    def lowered(self) -> float:
+        return self.cpus
 
 
 USED_UP = 0.95  # share of the limit that counts as reached
@@ -138,7 +147,7 @@ class MemoryLimitInjection(LimitInjection):
 
     async def sample(self) -> None:
         world = self.context.world
-        if await world.limits(self.victim) == self.lowered:
+        if await self.is_set():
             self.killed = self.killed or await world.state(self.victim) == "exited"
             self.bytes_max = max(self.bytes_max, await world.memory_used(self.victim))
 
@@ -146,9 +155,8 @@ class MemoryLimitInjection(LimitInjection):
         """Return a witness that the node used nearly all memory that the limit allows, or was killed by the kernel."""
         if self.killed:
             return Witness(f"node {self.victim} was killed under its memory limit", 1, 1, "kills", n=1, ok=True)
-        limit_bytes = self.lowered.memory_bytes or 0
         what = f"largest memory use of node {self.victim} under its limit"
-        return Witness(what, limit_bytes, self.bytes_max, "bytes", n=1, ok=self.bytes_max >= USED_UP * limit_bytes)
+        return Witness(what, self.value, self.bytes_max, "bytes", n=1, ok=self.bytes_max >= USED_UP * self.value)
 
 
 class MemoryLimit(LimitFault):
@@ -159,13 +167,15 @@ class MemoryLimit(LimitFault):
         "The node uses nearly all of its memory limit, or is killed. The engine reports the limit (read each second)."
     )
     remedy = "The earlier memory limit is restored. A killed node is started, and is in the ISR of all its partitions."
-    exclusive_resources = (ExclusiveResource("memory", "brokers"),)
     allowance_ms = 8_000  # a killed node is back 3-7 s after its start
     limit_injection = MemoryLimitInjection
+    limit_name = "memory_bytes"
+    exclusive_resources = (ExclusiveResource("memory", "brokers"),)
 
     drawn = ("{broker: BROKER, memory: 190MiB}",)
     kind: Literal["memory_limit"] = "memory_limit"
     memory: Annotated[Size, Field(ge=16 * 1_048_576)]
 
-    def lower(self, before: Limits) -> Limits:
-        return Limits(before.cpus, self.memory)
+    @property
+    def lowered(self) -> int:
+        return self.memory

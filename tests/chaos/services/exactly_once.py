@@ -28,7 +28,7 @@ DEFECTS = {
 }
 
 CAUGHT = {
-    "offsets_apart": "pipe_duplicate",
+    "offsets_apart": "output_without_offset",
     "ignores_abort": "pipe_lost",
     "reads_uncommitted": "aborted_read",
     "writes_outside": "offsets_without_output",
@@ -45,7 +45,6 @@ NOT_CAUGHT = {
 }
 
 FAULTS = {
-    "offsets_apart": "killed twice",
     "two_processes": "one process frozen until its group has expelled it",
     "no_metadata": "one process frozen until its group has expelled it",
     "commits_when_fenced": "one process frozen until its group has expelled it",

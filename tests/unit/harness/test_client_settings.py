@@ -4,7 +4,7 @@ other.
 
 from dataclasses import fields
 
-from aftershock.faults.plan.references import PLAN_KEY_FOR, REFERENCE_SETTINGS, refusal
+from aftershock.faults.plan.client_settings import PLAN_KEY_FOR, REFERENCE_SETTINGS, refusal
 from aftershock.faults.sections.workloads import Arm
 from aftershock.workloads.kafka.client.settings import ProducerSettings
 from aftershock.workloads.kafka.committer import CommitterSettings

@@ -54,7 +54,8 @@ def slo_texts(window: str) -> Iterator[str]:
             yield f"{head} {limit} in {window} for each partition"
         if metric.slots and metric.sampled:
             yield f"{head} {limit} in every 2s of {window}"
-            yield f"{head} {limit} in {window} for each member"
+            if "member" in metric.each:
+                yield f"{head} {limit} in {window} for each member"
     if window == "steady":
         yield "recovery < 1000s after kill-1"
         yield from (f"{rule} <= 100000" for rule in RULES)

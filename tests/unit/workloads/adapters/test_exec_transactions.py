@@ -19,7 +19,7 @@ PLANNED = {"records": 10, "abort": 0.3, "timeout_ms": 10_000}
 
 READY = 'say(say="ready", accepts=["transactions"])\n'
 CORRECT = """
-assert told["transaction"] == {"id": "run-1-p0", "timeout_ms": 10_000}, told
+assert told["transaction"] == {"id": "p0", "timeout_ms": 10_000}, told
 open_, written, epoch, ended = False, [], 0, 0
 for order in orders:
     do = order["do"]

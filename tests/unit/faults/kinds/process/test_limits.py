@@ -72,6 +72,16 @@ async def test_a_limit_that_is_never_reached(stage: Stage, fault: str) -> None:
     assert [told.ok for told in stage.journal.witnesses("less")][-1] is False
 
 
+async def test_both_limits_of_one_node(stage: Stage) -> None:
+    """Each heal restores its own limit, whichever ends first."""
+    cpu, memory = (fault.replace("id: less", f"id: {name}") for fault, name in zip(LIMITS, ("cpu", "ram"), strict=True))
+    await stage.play(cpu, memory.replace("at: 1s, for: 6s", "at: 3s, for: 8s"))
+    assert stage.all_ok("cpu")
+    assert stage.all_ok("ram")
+    assert [stage.journal.states(fault)[-1] for fault in ("cpu", "ram")] == ["healed", "healed"]
+    assert stage.world.roomy()
+
+
 async def test_killed_for_its_memory(stage: Stage) -> None:
     """A node killed by the kernel has reached its limit, and is started again by the heal."""
     await stage.play("{id: less, at: 1s, for: 6s, kind: memory_limit, broker: 2, memory: 100MiB}")

@@ -3,7 +3,7 @@
 import confluent_kafka
 import pytest
 
-from aftershock.faults.plan.references import LIBRDKAFKA_SETTINGS, PLAN_KEY_FOR, refusal
+from aftershock.faults.plan.client_settings import LIBRDKAFKA_SETTINGS, PLAN_KEY_FOR, refusal
 
 
 @pytest.mark.parametrize(
