@@ -83,7 +83,8 @@ def test_aborts_that_nobody_checks_are_warned_about() -> None:
 def test_a_service_that_promises_exactly_once_checks_aborts(promise: str, is_warned: bool) -> None:
     plan = PLAN.replace("topics:\n", "topics:\n  - {name: billed, partitions: 3, replication: 3}\n")
     plan = plan.replace(
-        "consume: {topic: orders, isolation: read_committed}", f"pipe: {{from: orders, to: billed, group: biller{promise}}}"
+        "consume: {topic: orders, isolation: read_committed}",
+        f"pipe: {{from: orders, to: billed, group: biller{promise}}}",
     )
     assert is_warned == ("no consumer reads these topics" in "\n".join(load_plan(plan).warnings))
 
