@@ -28,6 +28,7 @@ def plausibility_warnings(draft: Draft) -> Iterator[Problem]:
         yield from _deadlines(draft, workload, ("workloads", index))
         yield from _timeouts(draft, workload, ("workloads", index))
     yield from _silent_topics(draft)
+    yield from _services_without_address(draft)
     yield from _unread_aborts(draft)
 
 
@@ -169,6 +170,21 @@ def _silent_topics(draft: Draft) -> Iterator[Problem]:
                 "as corrupt: add a `produce`, or name another topic"
             )
             yield Problem(("workloads", index, "consume", key), sentence)
+
+
+def _services_without_address(draft: Draft) -> Iterator[Problem]:
+    """Yield a warning for each service that is not given the brokers' addresses, which differ from run to run."""
+    if draft.attach is not None:
+        return
+    for index, workload in draft.workloads.items():
+        for name, arm in workload.arms.items():
+            texts = (*arm.command, *arm.env.values(), arm.file or "")
+            if arm.client == "service" and not any("{bootstrap}" in text for text in texts):
+                sentence = (
+                    f"the service `{name}` is not given Kafka's address, which differs from run to run: write "
+                    "{bootstrap} in its `env`, `command` or `file`"
+                )
+                yield Problem(("workloads", index, "arms", name), sentence)
 
 
 def _unread_aborts(draft: Draft) -> Iterator[Problem]:

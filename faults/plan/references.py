@@ -370,7 +370,7 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         if label not in arms:
             yield Problem((*loc, *place), f"there is no arm `{label}`; {did_you_mean(label, arms)}")
         elif selector.number is not None and not clients.planned_workers(selector, workloads):
-            what = "consumer" if selector.op == "consume" else "producer"
+            what = "member" if selector.op == "consume" else "producer"
             count = len(clients.planned_workers(replace(selector, number=None), workloads))
             sentence = f"there is no {what} {selector.number} of the arm `{label}`, which has {count}"
             yield Problem((*loc, *place), sentence)

@@ -49,5 +49,9 @@ def unknown_id(draft: Draft, text: str, loc: Location) -> Iterator[Problem]:
     if draft.unreadable_workloads or has_transactional_id(draft.workloads, text):
         return
     known = {transactional_id.text for transactional_id in transactional_ids(draft.workloads)}
-    hint = did_you_mean(text, known) if known else "no workload uses transactions: add `transaction` to a `produce`"
+    none = (
+        "no workload uses transactions: add `transaction` to a `produce`, or `transactional: true` to the `pipe` of a "
+        "service"
+    )
+    hint = did_you_mean(text, known) if known else none
     yield Problem(loc, f"no producer has the transactional id `{text}` (the name of its process); {hint}")

@@ -165,6 +165,8 @@ class TopicSection(Part):
 
 
 FIELDS_MAX = 64
+RECORD_WORDS = ("mark", "key", "seq")
+"""Words in texts of a JSON ``value`` that each record replaces, in braces."""
 
 
 def _json_value(value: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +175,13 @@ def _json_value(value: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"a JSON value has 1 to {FIELDS_MAX} fields, got {len(fields)}")
     for path, field in fields:
         if not isinstance(field, str | bool | int | float) or (isinstance(field, float) and not math.isfinite(field)):
-            raise ValueError(f"the field {path} must be a text, a number, true, false, or an object of such fields")
+            word = path.rpartition(".")[2]
+            quotes = (
+                f'; to send the {word} of each record, write "{{{word}}}" in quotes' if word in RECORD_WORDS else ""
+            )
+            raise ValueError(
+                f"the field {path} must be a text, a number, true, false, or an object of such fields{quotes}"
+            )
     return value
 
 
@@ -396,8 +404,13 @@ class Arm(Part):
         if self.client == "service":
             if not (self.command or self.image):
                 raise ValueError("a service needs a `command`, like [python3, billing.py], or an `image`")
-        elif bool(self.command) != (self.client == "exec"):
-            raise ValueError("`command` and `client: exec` need each other: write `command: [python3, my_client.py]`")
+        elif self.client == "exec" and not self.command:
+            raise ValueError("`client: exec` needs a command: write `command: [python3, my_client.py]`")
+        elif self.command and self.client != "exec":
+            raise ValueError(
+                f"the client {self.client} runs no `command`: write `client: service` if the workload has a `pipe`, "
+                "`client: exec` if it has none, or remove `command`"
+            )
         elif own := next((key for key in _SERVICE_KEYS if getattr(self, key)), None):
             raise ValueError(f"`{own}` belongs to a service: write `client: service`, or remove it")
         if self.client == "service" and self.settings:

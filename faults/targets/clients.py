@@ -162,7 +162,7 @@ async def select_clients(text: str, world: World, draws: Mapping[str, object] = 
 
 
 GRAMMAR = (
-    "`ARM` or `WORKLOAD/ARM`, one worker as `ARM member 3` or `ARM producer 3`, `any member of ARM`, or "
+    "`ARM` or `WORKLOAD/ARM`, one process as `ARM member 3` or `ARM producer 3`, `any member of ARM`, or "
     "`member of ARM that owns TOPIC/PARTITION`"
 )
 

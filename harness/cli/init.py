@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, PlanError
 
 _PLAN = """\
 # Check it with `aftershock plan check chaos/leader-lost.yaml`; docs/PLAN.md of Aftershock has all keys.
@@ -70,7 +70,9 @@ _START, _TOPICS = (
     "how your service is started: a command line, or `image NAME`",
     "its input topic, output topic and group",
 )
-_VARIABLE, _MARK = "the variable that has Kafka's address", "what an output copies from its input: header, key, or $.id"
+_VARIABLE = "the variable from which it takes Kafka's address (none if {bootstrap} is in the command line)"
+_MARK = "what an output copies from its input: header, key, or $.id"
+_ADDRESS = "{bootstrap}"
 QUESTIONS = {
     "start": (_START, "python3 service.py"),
     "topics": (_TOPICS, "orders billed biller"),
@@ -80,8 +82,11 @@ QUESTIONS = {
 """Questions of ``init --service`` by option, each with an example."""
 
 
-def service_plan(start: str, topics: str, variable: str, mark: str) -> str:
-    """Return a plan that kills a broker and a process of a service; raise AftershockError for an unusable answer."""
+def service_plan(start: str, topics: str, mark: str, variable: str = "") -> str:
+    """Return a plan that kills a broker and a process of a service; raise AftershockError for an unusable answer.
+
+    The service finds Kafka's address in its environment as ``variable``, or in its command line.
+    """
     try:
         words, names = shlex.split(start), topics.split()
     except ValueError as error:
@@ -91,14 +96,19 @@ def service_plan(start: str, topics: str, variable: str, mark: str) -> str:
     if len(names) != len(("from", "to", "group")):
         raise AftershockError(f"`{topics}` is not {_TOPICS}; give three names, such as {QUESTIONS['topics'][1]}")
     image, command = (words[1], words[2:]) if words[0] == "image" else ("", words)
-    parts = [f"image: {json.dumps(image)}"] if image else []
-    program = ", ".join([*parts, *([f"command: {json.dumps(command)}"] if command else [])])
+    parts = {
+        "image": json.dumps(image) if image else "",
+        "command": json.dumps(command) if command else "",
+        "env": f'{{{variable}: "{_ADDRESS}"}}' if variable else "",
+    }
+    program = ", ".join(f"{key}: {part}" for key, part in parts.items() if part)
     source, to, group = names
     keys = "" if mark == "key" else ", keys: 200"
     value = f", value: {json.dumps(_nested(mark.split('.')[1:]))}" if mark.startswith("$.") else ""
     place = f'{{value: "{mark}"}}' if mark.startswith("$.") else mark
     return f"""\
 # Check it with `aftershock plan check`; docs/SERVICE.md of Aftershock explains it.
+# If the service promises exactly once, add `transactional: true` to `pipe`. Give `value` the fields that it needs.
 name: service
 why: our service must write an output for each input when a broker or one of its own processes dies
 topics:
@@ -109,7 +119,7 @@ workloads:
     produce: {{topic: {source}, rate: 60/s{keys}{value}}}
     pipe: {{from: {source}, to: {to}, group: {group}, members: 2, mark: {place}}}
     arms:
-      ours: {{client: service, {program}, env: {{{variable}: "{{bootstrap}}"}}}}
+      ours: {{client: service, {program}}}
 timing: {{warmup: {{min: 5s, max: 60s}}, steady: 10s, recovery: 60s}}
 faults:
   - {{id: broker-killed, kind: kill, broker: leader of {to}/0, at: 0s, for: 8s}}
@@ -124,13 +134,22 @@ def _nested(path: Sequence[str]) -> dict[str, object]:
 
 
 def _answers(given: dict[str, str | None]) -> dict[str, str]:
-    """Return the answers to QUESTIONS, those that are missing from the terminal."""
-    missing = [name for name, answer in given.items() if answer is None]
+    """Return the answers to QUESTIONS, those that are missing from the terminal.
+
+    The variable is only asked for if the command line has no address.
+    """
+    answers = {name: answer for name, answer in given.items() if answer is not None}
+    missing = [name for name in given if name not in answers]
+    if _ADDRESS in answers.get("start", ""):
+        missing = [name for name in missing if name != "variable"]
     if missing and not sys.stdin.isatty():
         options = " ".join(f"--{name} {shlex.quote(QUESTIONS[name][1])}" for name in missing)
         raise AftershockError(f"--service needs answers, and there is no terminal to ask; give them: {options}")
-    asked = {name: typer.prompt(QUESTIONS[name][0], default=QUESTIONS[name][1], err=True) for name in missing}
-    return {name: asked.get(name) or str(answer) for name, answer in given.items()}
+    for name in missing:
+        question, example = QUESTIONS[name]
+        if name != "variable" or _ADDRESS not in answers["start"]:
+            answers[name] = typer.prompt(question, default=example, err=True)
+    return answers
 
 
 def init(
@@ -152,7 +171,13 @@ def init(
         text = service_plan(**_answers({"start": start, "topics": topics, "variable": variable, "mark": mark}))
         from aftershock.faults.plan.check import load_plan
 
-        load_plan(text)
+        try:
+            load_plan(text)
+        except PlanError as error:
+            causes = [problem.partition(": ")[2] for problem in error.problems]  # the positions are of no file
+            raise AftershockError(
+                f"the answers make no valid plan, so nothing was written: {'; '.join(causes)}"
+            ) from None
         _write(folder, {SERVICE_FILE: text})
         print(f"next: aftershock run {folder / SERVICE_FILE} --allow-exec   (start it where your service is started)")
         return 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aftershock.names import outputs_reader
 from aftershock.results.checks.obligations.lanes import Lane
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.explain.events import Force, Moment, event, listed, parameters_text, place, target, witness_text
@@ -105,7 +106,9 @@ def chapter(
     for client, side, topics in sides:
         who = f"{names[client.key]} {side}"
         events = [line for line in events_of(evidence, client.key, side) if start_us <= line["t_us"] < aftermath_end_us]
-        moments += notable(events, who)
+        reader = outputs_reader(client.workload, client.arm)
+        moments += notable([line for line in events if line.get("worker") != reader], who)
+        moments += notable([line for line in events if line.get("worker") == reader], f"{who}, reader of its outputs")
         if side == "consume":
             moments += rebalance_moments(
                 rebalances_of(analysis, client), client, start_us, aftermath_end_us, names[client.key]

@@ -176,7 +176,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "metadata_failed": lambda line: f"could not get metadata: {line.get('why')}",
     "rebootstrapped": lambda line: f"forgot all brokers and connects to its bootstrap addresses: {line.get('reason')}",
     "metadata_refreshed": lambda _: "got new metadata",
-    "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}: {line.get('why')}",
+    "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}{_because(line, 'why')}",
     "partitions_lost": _lost,
     "poll_timeout": lambda line: (
         f"{_member(line)}left the group{_in_group(line)}, because it did not poll for max.poll.interval.ms"

@@ -13,7 +13,7 @@ blocks, so they are kept; ``aftershock compare`` takes the autocorrelation of bl
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -58,6 +58,11 @@ def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estima
     array = np.asarray(values, float)
     error = float(array.std(ddof=1)) / math.sqrt(count)
     return _students_interval(float(array.mean()), error, count - 1, count, unit, confidence)
+
+
+def share(hits: Sequence[bool], confidence: float = 0.95) -> Estimate:
+    """Return the share of units with a hit, in percent: their mean with Student's interval, and the number of hits."""
+    return replace(mean([100.0 * hit for hit in hits], "%", confidence), hits=sum(hits))
 
 
 def ratio(ours: Floats, theirs: Floats, confidence: float = 0.95) -> Estimate:

@@ -15,7 +15,8 @@ a count of units, so it has the exact bounds of a share (Clopper and Pearson 193
 is its counterpart for an assay, in which a violation was planted: it is confirmed if the same count is not 0. Where all
 units have the same value, Student's interval has no width and says nothing of other units: the value is then shown with
 the exact bound of the share of units that differ, and a word comes from the signs of the units (six equal signs have a
-probability of 1 in 32).
+probability of 1 in 32). The mean of units that show something or do not is a *share*. It is shown with its exact
+bounds: Student's interval, by which the registered rule decides, can reach beyond 0 and 100 %.
 
 No word comes from fewer than six independent units (a sign test of five can't be more significant than 1 in 16). A
 tenth of the registered units, at least one, may be missing for want of proof of their fault; a trial is not stopped
@@ -50,7 +51,7 @@ class Estimate:
     ``n`` is the number of observations (such as blocks of the plan, slices of time or brokers), never of records.
     ``confidence`` is the confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided
     tests (TOST) at 0.05. ``p`` is the p-value of a sign-flip test of the blocks, None without such a test. ``hits`` is
-    the number of units that violate a fact, None of other figures.
+    the number of units that violate a fact, or that a share counts; None of other figures.
     """
 
     value: float | None
@@ -142,6 +143,8 @@ class Rule:
             word, text = self._position(*ours.interval, smallest_effect)
             if ours.constant:
                 text = text.replace("the whole confidence interval", f"the value of all {ours.n} {unit}")
+            elif ours.hits is not None:
+                text = text.replace("confidence interval", "Student interval of the mean")
         return Judged(ours, word, "; ".join(filter(None, (text, why))))
 
     def _position(self, low: float, high: float, smallest_effect: float | None) -> tuple[Word, str]:
@@ -308,7 +311,8 @@ def figure(ours: Estimate) -> str:
     """Format an estimate, as in ``0.21 times, 0.17 to 0.26 (95 %), n = 40, p = 0.0005``.
 
     The figure of a fact has its violations with exact bounds, as in ``0 cuts, 0 of 6 violate: at most 39 % (95 %,
-    one-sided)``. A value that all units have is not shown with an interval of no width, but with the bound of others.
+    one-sided)``; a share has the same bounds, as in ``75 %, 6 of 8: 35 % to 97 % (95 %, two-sided)``. A value that all
+    units have is not shown with an interval of no width, but with the bound of others.
     """
     if ours.value is None:
         return f"no figure, n = {ours.n}"
@@ -317,7 +321,8 @@ def figure(ours: Estimate) -> str:
     if ours.hits is not None and ours.n:
         if ours.hits > ours.n:  # a count within the units, such as records
             return f"{texts[0]}, {ours.hits} violations in n = {ours.n}"
-        return f"{texts[0]}, {ours.hits} of {ours.n} violate: {share_bounds(ours.hits, ours.n)}"
+        violate = "" if ours.interval else " violate"
+        return f"{texts[0]}, {ours.hits} of {ours.n}{violate}: {share_bounds(ours.hits, ours.n)}"
     if ours.constant:
         return f"{texts[0]} in all n = {ours.n}, units that differ: {share_bounds(0, ours.n)}"
     if ours.interval:

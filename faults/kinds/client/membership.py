@@ -301,15 +301,17 @@ class RemovalInjection(DownInjection):
 
 
 class Evict(MemberFault):
-    """Keep members of a consumer group from polling until the group has no such members, and let them continue.
+    """Have members expelled from their group while their processes run on, and let the members join again.
 
-    Members that are processes of a service are removed from the group by an administrator.
+    Clients do not poll until their group has expelled them. Members that are processes of a service are removed by an
+    administrator's request.
     """
 
     band = Band("#756bb1", "evict")
     proof = (
-        "The members run and do not poll (read each second). At the end the group's coordinator lists them no more. "
-        "Of a service, the coordinator lists the removed members no more (read each second)."
+        "Clients run and do not poll (read each second), and at the end the group's coordinator no longer lists them. "
+        "Members of a service are removed by an administrator's request, and the coordinator does not list them (read "
+        "each second)."
     )
     remedy = "The members poll, and the group's coordinator lists them again."
     allowance_ms = 8_000  # a member learns with its next poll that it has lost its partitions, and joins again

@@ -81,7 +81,7 @@ class FenceProducerInjection(Injection):
 
 
 class FenceProducer(Fault):
-    """Fence the producer of a transactional id, as an administrator or a second producer with the id does."""
+    """Fence the producer of a transactional id, as a second producer with the same id does, or an administrator."""
 
     family = "Kafka"
     unavailable = "connections"  # the producer's session with the coordinator ends once
@@ -134,21 +134,21 @@ class AbortTransactionInjection(Injection):
         )
         ended, count = len({*self.hanging} - {*now}), len(self.hanging)
         what = (
-            f"hanging transactions of {self.topic}/{self.partition} that the leader has open no more, by a "
+            f"hanging transactions of {self.topic}/{self.partition} that the leader no longer lists as open, by a "
             "DescribeProducers request"
         )
         report(Witness(what, count, ended, "transactions", count, ok=ended == count))
 
 
 class AbortTransaction(Fault):
-    """Abort the hanging transactions of a partition, of which no coordinator knows, by a marker of the harness."""
+    """Abort the hanging transactions of a partition: those that are open there, and that no coordinator knows."""
 
     family = "Kafka"
     unavailable = "moments"  # nothing waits for it
     band = Band("#c6dbef", "abort transaction")
-    proof = "The leader of the partition has the transactions open no more."
+    proof = "The leader of the partition no longer lists the transactions as open."
     remedy = "Nothing is restored."
-    permanent_effect = "The transactions have an ABORT marker in the partition."
+    permanent_effect = "The transactions have ABORT markers in the partition, which the harness wrote."
     exposure_target = "topics"
     closes_connections = True  # no request stays unanswered
     for_rule = "refused"

@@ -40,15 +40,21 @@ class HoldRequest(UnprobedFault):
     band = Band("#8c6d31", "held request")
     proof = (
         "The wire proxy counts the held requests that a broker answered while a later transaction of the producer was "
-        "open (read each second). A fault without one is not proven. Each request is an event in `events.jsonl`."
+        "open (read each second). The fault is proven by at least one. Each held request is an event in `events.jsonl`."
     )
-    remedy = "The rule is removed. A request that is held by then is lost, with its connections."
+    remedy = "The rule is removed. A request that is still held is dropped, and its connections are closed."
 
     allowance_ms = 500  # a rule is added and removed in some ms, and nothing is probed
     rule_fields = ("connection", "outcome")
     kind: Literal["hold_request"] = "hold_request"
     api: Literal["EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce"]
-    until: Until
+    until: Annotated[
+        Until,
+        Field(
+            description="the broker gets the request when so many records of the producer's next transaction are "
+            "acknowledged, like {sent: 5}; with {sent: 0}, when its own transaction has ended",
+        ),
+    ]
     outcome: Annotated[
         RuleOutcome | None, Field(description="hold only an EndTxn that commits, or that aborts, a transaction")
     ] = None

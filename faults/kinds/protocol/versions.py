@@ -57,7 +57,10 @@ class CapVersions(TamperFault):
     ] = {}  # noqa: RUF012 -- pydantic copies defaults
     transaction_version: Annotated[
         Literal[0, 1] | None,
-        Field(description="highest version of the transactions, by API versions and the finalized feature"),
+        Field(
+            description="let clients see a cluster whose `transaction.version` is at most this: caps Produce, "
+            "TxnOffsetCommit, EndTxn and the finalized feature together",
+        ),
     ] = None
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ belongs to a transaction of the producer. The assay switches that off (``transac
 from collections.abc import Sequence
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.studies.part import Part, mean
+from aftershock.results.studies.part import Part, share
 from aftershock.results.studies.statement import Estimate, Measured, Plot
 from aftershock.results.studies.trials.claim import Parts, on_part, register
 from aftershock.results.studies.trials.kip890_exposures import (
@@ -58,8 +58,7 @@ def kept(part: Part, client: str) -> Measured:
 def exposed(part: Part, client: str) -> Measured:
     """Measure the share of exposures that violated a transaction."""
     found = of_late_commits(part, client)
-    shares = [100.0 * bool(exposure.violated) for exposure in found.found]
-    return Measured(mean(shares, "%"), found.summary(), doubt=found.doubt)
+    return Measured(share([bool(exposure.violated) for exposure in found.found]), found.summary(), doubt=found.doubt)
 
 
 def fenced(part: Part, client: str) -> Measured:

@@ -108,7 +108,7 @@ def test_golden() -> None:
         ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` must be 0, 1, 3 or 5, got `2`"),
         ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists the kinds"),
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be greater than 0s, got `0s`"),
-        ("  []", "  - {kind: kill_client, at: 0s, for: 8s, client: baseline member 2}", "10:50: there is no consumer 2 of the arm `baseline`, which has 1"),
+        ("  []", "  - {kind: kill_client, at: 0s, for: 8s, client: baseline member 2}", "10:50: there is no member 2 of the arm `baseline`, which has 1"),
         ("  []", "  - {kind: kill_client, at: 0s, for: 8s, client: member of baseline that owns orders/6}", "10:50: the topic orders has no partition 6: its partitions are 0 to 5"),
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it can't be undone: remove `for`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign fault needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),

@@ -132,6 +132,7 @@ def test_a_key_that_is_the_mark() -> None:
             "keys: 200, value: {a: [1]}",
             "the field $.a must be a text, a number, true, false, or an object of such fields",
         ),
+        ("keys: 200", "keys: 200, value: {a: {mark}}", 'to send the mark of each record, write "{mark}" in quotes'),
         (
             "keys: 200",
             "keys: 200, record_size: 9, value: {a: b}",
@@ -187,7 +188,7 @@ def test_a_key_that_is_the_mark() -> None:
             SERVICE.replace("client: service", "client: confluent").replace(", command: [python3, billing.py]", ""),
             "the pipe of the arm `ours` reads in a group: add `group` to `pipe`",
         ),
-        ("client: ours, op: pipe", "client: ours member 2", "there is no consumer 2 of the arm `ours`, which has 1"),
+        ("client: ours, op: pipe", "client: ours member 2", "there is no member 2 of the arm `ours`, which has 1"),
     ],
 )
 def test_mistakes(wrong: str, right: str, said: str) -> None:
@@ -254,3 +255,14 @@ def test_faults_name_the_topics_and_groups_of_arms(broker: str, said: str) -> No
     with pytest.raises(PlanError) as caught:
         load_plan(plan)
     assert said in "\n".join(caught.value.problems)
+
+
+def test_a_service_without_kafkas_address_is_warned_about() -> None:
+    """The address may be in any of the three places; a pipe of ours needs none."""
+    (warning,) = load_plan(PLAN).warnings
+    assert "the service `ours` is not given Kafka's address" in warning
+    for given in ('env: {K: "{bootstrap}"}', 'file: "kafka = {bootstrap}"', 'command: [a, "--kafka={bootstrap}"]'):
+        arm = given if "command" in given else f"command: [a], {given}"
+        assert () == load_plan(PLAN.replace(SERVICE, f"{{client: service, {arm}}}")).warnings
+    ours = load_plan(PLAN.replace(SERVICE, "{client: confluent}")).warnings
+    assert not any("Kafka's address" in warning for warning in ours)

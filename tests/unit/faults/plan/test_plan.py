@@ -172,8 +172,9 @@ def test_a_setting_that_a_plan_file_could_not_hold_is_refused() -> None:
     [
         ({"client": "confluent", "fetch_session": True}, "`fetch_session` only applies to `client: reference`"),
         ({"client": "java", "leader_discovery": "metadata"}, "`leader_discovery` only applies to `client: reference`"),
-        ({"client": "exec"}, "`command` and `client: exec` need each other"),
-        ({"client": "reference", "command": ["./mine"]}, "`command` and `client: exec` need each other"),
+        ({"client": "exec"}, "`client: exec` needs a command"),
+        ({"client": "reference", "command": ["./mine"]}, "the client reference runs no `command`: write `client: serv"),
+        ({"command": ["./mine"]}, "the client confluent runs no `command`: write `client: service`"),
         ({"client": "reference", "partitioner": "round"}, "'sticky', 'uniform', 'adaptive' or 'availability'"),
         ({"client": "reference", "switch": "sharply"}, "'delayed' or 'sharp'"),
         ({"client": "java", "switch": "sharp"}, "`switch` only applies to `client: reference`"),

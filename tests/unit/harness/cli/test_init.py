@@ -1,5 +1,6 @@
 """`aftershock init`: what it writes is valid, fits the action, and replaces nothing."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from ruamel.yaml import YAML
 
 from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
-from aftershock.harness.cli.init import FILES, init
+from aftershock.harness.cli.init import FILES, SERVICE_FILE, init
 
 ROOT = Path(__file__).parents[4]
 
@@ -51,3 +52,44 @@ def test_nothing_is_replaced(tmp_path: Path, name: str) -> None:
 def test_a_wrong_folder(tmp_path: Path) -> None:
     with pytest.raises(AftershockError, match=r"nowhere is not a folder; name the root of your repository"):
         init(tmp_path / "nowhere")
+
+
+START, TOPICS = "python3 billing.py", "orders billed biller"
+
+
+@pytest.mark.parametrize(
+    ("start", "variable", "mark"),
+    [
+        (START, "KAFKA", "$.order.id"),
+        (START, "KAFKA", "key"),
+        ("java -cp lib/* Billing {bootstrap} {from} {to}", None, "header"),
+        ("image acme/billing:2 --kafka={bootstrap}", None, "header"),
+    ],
+)
+def test_the_plan_of_a_service_is_valid_without_warnings(
+    tmp_path: Path, start: str, variable: str | None, mark: str
+) -> None:
+    """The address is in the environment or in the command line, and only the first needs a variable."""
+    assert 0 == init(tmp_path, service=True, start=start, topics=TOPICS, variable=variable, mark=mark)
+    checked = load_plan(tmp_path / SERVICE_FILE)
+    assert () == tuple(checked.warnings)
+    arm = checked.plan.workloads[0].arms["ours"]
+    assert ({variable: "{bootstrap}"} if variable else {}) == arm.env
+
+
+@pytest.mark.parametrize(
+    ("start", "topics", "variable", "message"),
+    [
+        (START, "orders billed", "KAFKA", "`orders billed` is not its input topic, output topic and group"),
+        ("'", TOPICS, "KAFKA", "`'` is no command line"),
+        (START, TOPICS, None, r"no terminal to ask; give them: --variable KAFKA$"),
+        (START, TOPICS, "-", "^the answers make no valid plan, so nothing was written: this name must match"),
+    ],
+)
+def test_unusable_answers_write_nothing(
+    tmp_path: Path, start: str, topics: str, variable: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(AftershockError, match=message):
+        init(tmp_path, service=True, start=start, topics=topics, variable=variable, mark="header")
+    assert [] == list(tmp_path.rglob("*"))

@@ -50,6 +50,8 @@ LOST = [["orders", number] for number in range(6)]
         (line("member_fenced"), "member 2 was excluded from the group"),
         (line("partitions_lost"), "member 2 lost its partitions, which another member may own already"),
         ({"event": "group_joined"}, "joined the group"),
+        (line("node_disconnected", node_id=3, why="reset"), "lost its connection to node 3: reset"),
+        (line("node_disconnected", node_id=3, count=2, since_us=1), "lost its connection to node 3"),
     ],
 )
 def test_the_sentence_of_an_event(happened: Line, sentence: str) -> None:

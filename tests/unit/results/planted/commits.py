@@ -88,7 +88,11 @@ def commits_swapped_and_not_told(run: Run) -> None:
     run.arms["arms"]["baseline"]["client"] = "confluent"
 
 
-@defect("a group's commits that were taken back, and it began anew", fails=("integrity/lost",), base=commits_run)
+@defect(
+    "a group's committed position that was deleted, so that the group began anew",
+    fails=("integrity/lost",),
+    base=commits_run,
+)
 def taken_back(run: Run) -> None:
     last = run.get("offsets", _entry(run, LAST))
     more = [

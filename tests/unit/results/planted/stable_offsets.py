@@ -112,7 +112,7 @@ def readers_stop_without_a_hanging_transaction(run: Run) -> None:
 
 
 @defect(
-    "a last stable offset that stands for 25 s within a transaction's time-out and the coordinator's scan: no alarm",
+    "a last stable offset that stands for 25 s, until a transaction's time-out and the coordinator's scan: no alarm",
     base=stable_run,
 )
 def a_transaction_that_times_out(run: Run) -> None:
@@ -178,7 +178,7 @@ def behind_by_ten_seconds(run: Run) -> None:
 
 
 @defect(
-    "a last stable offset that stands for ten seconds, and transactions in doubt: only their shares tell",
+    "a last stable offset that stands for ten seconds, and a tenth of the transactions in doubt: only the second fails",
     fails=("slo/transaction.success",),
     base=stable_run,
 )

@@ -21,7 +21,7 @@ configuration or a fault of the plan permits the defect. In addition, 200 clean 
 (20 of them in every test run), and one lost record is found among ten million (nightly).
 
 The meaning of each rule: `results/model/rules.py`; what explains a breach: `results/checks/explanations/`; how
-breaches are counted: `results/checks/findings/`.
+breaches are counted: `results/checks/findings/`. Terms such as *in doubt* and *torn*: [Glossary](GLOSSARY.md).
 """
 _GROUPS = {
     "records": "Records and the log",

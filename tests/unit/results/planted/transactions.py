@@ -230,7 +230,7 @@ def never_asked(run: Run) -> None:
 
 
 @defect(
-    "an abort after a commit without an answer, which was committed with version 1: permitted",
+    "a producer aborts after a commit without an answer, and the commit has won, with version 1: permitted",
     says="on_commit_timeout",
     base=committed_run,
 )
@@ -284,7 +284,7 @@ def slow_commits(run: Run) -> None:
     run.set("transactions", slow, done_us=rows.loc[slow, "done_us"] + 20_000_000)
 
 
-@defect("transactions in doubt in a tenth of all", fails=("slo/transaction.success",), base=committed_run)
+@defect("a tenth of the transactions in doubt", fails=("slo/transaction.success",), base=committed_run)
 def many_in_doubt(run: Run) -> None:
     rows = run.frames["transactions"]
     run.set("transactions", rows.index[rows["number"] % 10 == COMMITTED % 10], outcome="in_doubt", done_us=None)
@@ -306,7 +306,7 @@ NOTHING = (
 
 
 @defect(
-    "all transactions aborted, as their producers know: nothing was committed",
+    "all transactions aborted by their producers: nothing was committed",
     unsure=(
         *("slo/consume.latency-p99", "slo/lost", "obligation/consume", "integrity/skipped"),
         *(f"integrity/{rule}" for rule in NOTHING),

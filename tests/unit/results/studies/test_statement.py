@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aftershock.results.studies.part import mean
+from aftershock.results.studies.part import mean, share
 from aftershock.results.studies.statement import (
     Estimate,
     Judged,
@@ -251,6 +251,24 @@ def test_units_without_differences_have_no_interval_of_no_width() -> None:
     assert ("confirmed", "the value of all 7 slices is below 0.1") == (judged.word, judged.why)
     assert "0 % in all n = 7, units that differ: at most 35 % (95 %, one-sided)" == figure(judged.ours)
     assert "undecided" == Rule("below", (0.1,)).decide(Measured(mean([0.0] * 5, "%")), "slices", 6).word
+
+
+@pytest.mark.parametrize(("hits", "n"), [(63, 65), (2, 65), (19, 20), (5, 8), (65, 65), (0, 65)])
+def test_a_share_is_shown_with_exact_bounds_and_decided_as_registered(hits: int, n: int) -> None:
+    """SciPy's exact interval is the oracle: it does not leave 0 to 100 %, as Student's interval of 63 in 65 does."""
+    counted = share([True] * hits + [False] * (n - hits))
+    judged = Rule("above", (80.0,), 50.0).decide(Measured(counted), "exposures", n)
+    of_mean = Rule("above", (80.0,), 50.0).decide(
+        Measured(mean([100.0] * hits + [0.0] * (n - hits), "%")), "exposures", n
+    )
+    assert judged.word == of_mean.word
+    text = figure(judged.ours)
+    assert text.startswith(f"{100 * hits / n:.3g} %, {hits} of {n}: ")
+    if 0 < hits < n:
+        oracle = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
+        shown = [float(end) for end in re.findall(r"([\d.]+) %", text.partition(": ")[2])][:2]
+        assert shown == pytest.approx([100 * oracle.low, 100 * oracle.high], abs=0.51)
+        assert "Student interval of the mean" in judged.why
 
 
 def test_ends_that_look_alike_get_more_digits() -> None:
