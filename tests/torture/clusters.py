@@ -12,7 +12,7 @@ import docker
 
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.safety import ownership
-from aftershock.tests.chaos.conftest import Command
+from aftershock.tests.chaos.conftest import DEADLINE_S, Command
 
 REMOVED_S = 150.0  # the watchdog waits, undoes the faults, and removes the containers
 COMMAND_S = 240.0
@@ -37,9 +37,9 @@ def running(plan: str, scratch: Path, *options: str) -> Iterator[Command]:
             ownership.remove_run(docker.from_env(), command.run_dir.name)
 
 
-def finished(command: Command) -> tuple[str, list[str], dict[str, Any]]:
+def finished(command: Command, deadline_s: float = DEADLINE_S) -> tuple[str, list[str], dict[str, Any]]:
     """Wait for the end of a run with `--json`; return its status, what is wrong with its end, and the verdict."""
-    code, stdout = command.finish()
+    code, stdout = command.finish(deadline_s)
     if code not in STATUSES:
         return "ERROR", [f"exit code {code}: {command.stderr[-500:]}"], {"checks": []}
     return STATUSES[code], [], json.loads(stdout)

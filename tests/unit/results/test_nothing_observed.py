@@ -165,7 +165,7 @@ LAG = {"consume.lag", "consume.freshness"}
 OBSERVED = {
     name
     for name, metric in METRICS.items()
-    if metric.source not in {*OF_GROUPS, "transaction"} and metric.side != "pipe"
+    if metric.source not in {*OF_GROUPS, "transaction", "stable"} and metric.side != "pipe"
 }
 """Metrics that the base run has values of: its groups have one member each, so they have no rebalances, its producers
 have no transactions, and there is no service."""
