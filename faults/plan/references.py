@@ -11,17 +11,10 @@ from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.plan.transactions import duplicate_transactional_ids, timeout_problems, unknown_id
 from aftershock.faults.sections.broker_settings import Owner, setting_refusal, value_refusal
 from aftershock.faults.sections.document import Location, Problem, did_you_mean, prefix_problems
+from aftershock.faults.sections.services import Pipe
 from aftershock.faults.sections.transactions import Transaction
 from aftershock.faults.sections.units import DAY_MS
-from aftershock.faults.sections.workloads import (
-    Commit,
-    Consume,
-    Pipe,
-    Produce,
-    Workload,
-    group_protocol,
-    json_fields,
-)
+from aftershock.faults.sections.workloads import Commit, Consume, Produce, Workload, group_protocol, json_fields
 from aftershock.faults.targets import clients, links, roles
 
 BROKER_SIDE = ("session.timeout.ms", "heartbeat.interval.ms")

@@ -143,7 +143,7 @@ def values_equal(left: str | None, right: str | None) -> bool:
     return left == right or number(left) == number(right) is not None
 
 
-async def set_limits(world: World, broker: BrokerId, changes: Mapping[str, float | None]) -> None:
+async def set_limits(world: World, broker: BrokerId, changes: Mapping[str, Any]) -> None:
     """Set some limits of a node, fields of ``Limits``; the others stay, because another fault may have lowered them."""
     await world.limit(broker, replace(await world.limits(broker), **changes))
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.sections.workloads import Commit, Consume, Pipe, Produce
+from aftershock.faults.sections.services import Pipe
+from aftershock.faults.sections.workloads import Commit, Consume, Produce
 from aftershock.faults.targets import links, roles
 from aftershock.faults.targets.clients import OPS, Op
 from aftershock.faults.targets.clients import parse as parse_client

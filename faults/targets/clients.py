@@ -21,7 +21,8 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aftershock.errors import FaultError
-from aftershock.faults.sections.workloads import Consume, Pipe, Produce
+from aftershock.faults.sections.services import Pipe
+from aftershock.faults.sections.workloads import Consume, Produce
 from aftershock.faults.targets.values import ClientProcess, TopicPartition
 from aftershock.faults.targets.world import World
 from aftershock.names import worker_names

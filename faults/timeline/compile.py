@@ -20,7 +20,8 @@ from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
 from aftershock.faults.plan.references import OFFSETS_PARTITIONS
 from aftershock.faults.sections.document import Location, PythonSourceMap, SourceMap
-from aftershock.faults.sections.workloads import Consume, Pipe, Produce, Workload
+from aftershock.faults.sections.services import Pipe
+from aftershock.faults.sections.workloads import Consume, Produce, Workload
 from aftershock.faults.timeline.timeline import Objective, Step, Timeline, TimelineTiming
 
 

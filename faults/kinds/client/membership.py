@@ -44,8 +44,8 @@ from aftershock.faults.kinds.fault import (
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
 from aftershock.faults.sections.document import Problem
+from aftershock.faults.sections.services import MEMBERS_MAX
 from aftershock.faults.sections.units import Duration, format_duration
-from aftershock.faults.sections.workloads import MEMBERS_MAX
 from aftershock.faults.targets.clients import Op
 
 JOINED_DEADLINE_MS = 60_000

@@ -34,7 +34,7 @@ from aftershock.faults.kinds.kafka.reassign import MOVED_DEADLINE_MS, ReassignIn
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import assignment_as_json
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
-from aftershock.faults.sections.workloads import GroupName
+from aftershock.faults.sections.services import GroupName
 from aftershock.faults.targets.clients import ClientText, select_clients
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId, TopicPartition
