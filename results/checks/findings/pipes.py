@@ -38,6 +38,7 @@ from aftershock.results.tables.settled import with_fate
 
 SIDE = "pipe"
 _INPUT = ("run", "client", "producer_id", "seq")
+_PARTITION = ("run", "client", "topic", "partition")
 _SPOT = ("topic", "partition", "offset")
 
 
@@ -141,23 +142,21 @@ def _without_offset(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
         if any(line["event"] == OFFSETS_READ and not line.get("error") for line in evidence.events)
     }
     own = dims.pipes.where("transactional and group <> ''").where(F.col("run").isin(readable))
-    own = own.select("run", "client", "group", F.col("reads").alias("topic"))
-    partition = ("run", "client", "topic", "partition")
-    commits = (
-        read.offsets.where("committed is not null")
-        .join(beside(own), ["run", "group", "topic"])
-        .select(
-            *("run", "client", "topic", F.col("topic_partition").alias("partition")),
-            (F.col("committed") - 1).alias("offset"),
-            F.struct(F.col("offset").alias("at"), "transactional").alias("commit"),
-        )
-    )
+    commits = _commits(read.offsets, own, F.struct(F.col("offset").alias("at"), "transactional").alias("commit"))
     due = judged.where("outputs > 0").join(beside(own.select("run", "client")), ["run", "client"], "left_semi")
-    above = Window.partitionBy(*partition).orderBy(F.col("offset").desc())
-    joined = due.select(*partition, "offset", "record").unionByName(commits, allowMissingColumns=True)
+    above = Window.partitionBy(*_PARTITION).orderBy(F.col("offset").desc())
+    joined = due.select(*_PARTITION, "offset", "record").unionByName(commits, allowMissingColumns=True)
     joined = joined.withColumn("first", F.min("commit").over(above)).where("record is not null")
     lacking = ~F.coalesce(F.col("first")["transactional"], F.lit(False))
     return explode_facts(joined, [Fact("output_without_offset", SIDE, F.col("client"), 1, lacking)])
+
+
+def _commits(offsets: DataFrame, pipes: DataFrame, detail: Column) -> DataFrame:
+    """Return the positions that the groups of pipes committed, by the ``offset`` of the last input below each."""
+    own = pipes.select("run", "client", "group", F.col("reads").alias("topic"))
+    place = (*("run", "client", "topic"), F.col("topic_partition").alias("partition"))
+    committed = offsets.where("committed is not null").join(beside(own), ["run", "group", "topic"])
+    return committed.select(*place, (F.col("committed") - 1).alias("offset"), detail)
 
 
 def _to_run_us(dims: Dims, column: str) -> Column:
@@ -229,20 +228,11 @@ def _offsets(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
     }
     judged_groups = dims.pipes.where("group <> '' and outputs_min > 0 and not transactional")
     groups = judged_groups.where(~F.col("run").isin(skewed) & ~_is_indirect(dims))
-    own = groups.select("run", "client", "group", F.col("reads").alias("topic"))
-    partition = ("run", "client", "topic", "partition")
-    commits = (
-        read.offsets.where("committed is not null and timestamp_ms is not null")
-        .join(beside(own), ["run", "group", "topic"])
-        .select(
-            *("run", "client", "topic", F.col("topic_partition").alias("partition")),
-            (F.col("committed") - 1).alias("offset"),
-            _to_run_us(dims, "timestamp_ms").alias("commit_us"),
-        )
-    )
-    due = judged.where("outputs > 0").select(*partition, "offset", "first_us", "record")
+    timed = read.offsets.where("timestamp_ms is not null")
+    commits = _commits(timed, groups, _to_run_us(dims, "timestamp_ms").alias("commit_us"))
+    due = judged.where("outputs > 0").select(*_PARTITION, "offset", "first_us", "record")
     # in descending order, because Spark recomputes frames that reach forwards for every row
-    above = Window.partitionBy(*partition).orderBy(F.col("offset").desc())
+    above = Window.partitionBy(*_PARTITION).orderBy(F.col("offset").desc())
     joined = due.unionByName(commits, allowMissingColumns=True).withColumn("commit_us", F.min("commit_us").over(above))
     covered = joined.where("first_us is not null and commit_us is not null")
     at = place_of(topic="topic", partition="partition", offset="offset", from_us="commit_us", until_us="first_us")
