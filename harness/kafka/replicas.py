@@ -273,7 +273,7 @@ def _batches(records: memoryview) -> Iterator[BatchHeader]:
         at = end
 
 
-OFFSETS, SHARE_STATE = "__consumer_offsets", "__share_group_state"
+SHARE_STATE = "__share_group_state"
 COMMITTED_SCHEMA = pa.schema(
     [
         ("broker_id", pa.int32()),

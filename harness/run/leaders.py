@@ -27,11 +27,11 @@ from aftershock.harness.kafka.leader_history import (
 )
 from aftershock.harness.kafka.membership import Membership
 from aftershock.harness.kafka.metadata_log import Election, elections
-from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE
+from aftershock.harness.kafka.replicas import SHARE_STATE
 from aftershock.harness.run.polling import Poll, PollingRecorder
 from aftershock.harness.run.recording import in_thread
 from aftershock.harness.safety.rundir import RunClock, RunDir
-from aftershock.names import TRANSACTIONS_TOPIC
+from aftershock.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.manifest import LEADERS
 
@@ -59,7 +59,7 @@ class LeaderRecorder(PollingRecorder):
         self._timeline, self._home = timeline, home
         self._topics = [topic["name"] for topic in timeline.topics]
         if any(True for _ in group_names(timeline)) or any(load.get("commit") for load in timeline.workloads):
-            self._topics += [OFFSETS, SHARE_STATE]
+            self._topics += [OFFSETS_TOPIC, SHARE_STATE]
         if any(_transacts(load) for load in timeline.workloads):
             self._topics.append(TRANSACTIONS_TOPIC)
         self._polls, self._membership = LeaderPolls(), Membership()

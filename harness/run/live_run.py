@@ -19,7 +19,7 @@ from aftershock.harness.cluster.assignments import group_names, has_service_cont
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.batches import read_batches, wait_until_stable
 from aftershock.harness.kafka.groups import sessions_after_run
-from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
+from aftershock.harness.kafka.replicas import SHARE_STATE, read_committed, read_replicas
 from aftershock.harness.lifecycle.heal import advise
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.pipes import SETTLE_LIMIT_US, PipeArm, pipe_arms, settle
@@ -29,7 +29,7 @@ from aftershock.harness.run.stable_offsets import recorded_topics
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.ownership import remove_services
 from aftershock.harness.safety.rundir import RunClock, RunDir
-from aftershock.names import topic_names
+from aftershock.names import OFFSETS_TOPIC, topic_names
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.evidence.transactions import (
     OPEN_TRANSACTIONS,
@@ -379,9 +379,9 @@ async def read_commits(
     has no group, or on an attached cluster, of whose coordinators' topics nothing is read.
     """
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
-    topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
+    topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS_TOPIC for arm in committing}
     if any(True for _ in group_names(timeline)):
-        topics.add(OFFSETS)
+        topics.add(OFFSETS_TOPIC)
     if "attach" in timeline.cluster or not topics:
         return None
     try:

@@ -18,13 +18,14 @@ from aftershock.harness.kafka.replicas import stable_offsets_led_by
 from aftershock.harness.run.polling import Poll, PollingRecorder
 from aftershock.harness.run.recording import Sample, in_thread
 from aftershock.harness.safety.rundir import RunClock
-from aftershock.results.evidence.transactions import END, OFFSETS, STABLE, timeouts_ms
+from aftershock.names import OFFSETS_TOPIC
+from aftershock.results.evidence.transactions import END, STABLE, timeouts_ms
 
 
 def recorded_topics(timeline: Timeline) -> list[str]:
     """Return the topics with transactions; on an attached cluster without those of Kafka's coordinators."""
     topics = sorted(timeouts_ms(timeline.workloads))
-    return [name for name in topics if name != OFFSETS or "attach" not in timeline.cluster]
+    return [name for name in topics if name != OFFSETS_TOPIC or "attach" not in timeline.cluster]
 
 
 class StableOffsetRecorder(PollingRecorder):

@@ -16,13 +16,13 @@ if the last stable offset has reached the high watermark everywhere, and if it e
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aftershock.names import OFFSETS_TOPIC
 from aftershock.results.checks.doubts import suspects_of
 from aftershock.results.checks.obligations.reach import Harm, harms_of, settings_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import Interval, merged, overlap_us
 from aftershock.results.evidence.transactions import (
     MARKERS_MS,
-    OFFSETS,
     RETURN_MS,
     SCAN,
     SCAN_MS,
@@ -131,7 +131,7 @@ def _unsampled(evidence: Evidence, topic: str, partitions: dict[int, StableOffse
     """Yield the partitions without a sample after the load; of Kafka's own topic, those that had one before."""
     load_end_us = (evidence.run.get("marks") or {}).get("load_end_us")
     planned: Mapping[str, Any] = next((row for row in evidence.timeline.get("topics", ()) if row["name"] == topic), {})
-    count = 0 if topic == OFFSETS else int(planned.get("partitions") or 0)
+    count = 0 if topic == OFFSETS_TOPIC else int(planned.get("partitions") or 0)
     for number in sorted({*range(count), *partitions}):
         stable = partitions.get(number)
         if stable is None or load_end_us is None or stable.last_us < load_end_us:

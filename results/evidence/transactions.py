@@ -6,12 +6,11 @@ Functions that take ``workloads`` take those of a timeline, of a run in progress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aftershock.names import topic_names
+from aftershock.names import OFFSETS_TOPIC, topic_names
 from aftershock.results.evidence.evidence import Client, Evidence
 
 Workloads = Sequence[Mapping[str, Any]]
 
-OFFSETS = "__consumer_offsets"
 STABLE, END = "stable_offset.stable", "stable_offset.end"
 """Names of samples in ``metrics/``, before ``/<topic>/<partition>``: the last stable offset and the high watermark."""
 STABLE_OFFSETS = "stable_offsets"
@@ -60,7 +59,7 @@ def _written(workload: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         for arm, topic in pipe["to"].items():
             own = (workload["arms"][arm] or {}).get("settings") or {}
             timeout_ms = int(own.get(TIMEOUT) or SERVICE_TIMEOUT_MS)
-            yield from ((name, timeout_ms) for name in (topic, OFFSETS))
+            yield from ((name, timeout_ms) for name in (topic, OFFSETS_TOPIC))
 
 
 def written_in_transactions(evidence: Evidence, client: Client) -> tuple[str, ...]:

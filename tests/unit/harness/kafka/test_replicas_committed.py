@@ -11,7 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState
-from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed
+from aftershock.harness.kafka.replicas import SHARE_STATE, read_committed
+from aftershock.names import OFFSETS_TOPIC
 from aftershock.workloads.kafka.wire.batch_builder import build
 from aftershock.workloads.load.logread import ReadLimit
 
@@ -37,7 +38,7 @@ def batch(base: int, commits: list[tuple[bytes, bytes | None]], **traits: Any) -
 class FakeAdmin:
     """Two partitions, one led by each broker; each Fetch returns one batch."""
 
-    def __init__(self, logs: dict[int, list[bytes]], ends: dict[int, int], topic: str = OFFSETS) -> None:
+    def __init__(self, logs: dict[int, list[bytes]], ends: dict[int, int], topic: str = OFFSETS_TOPIC) -> None:
         self._logs, self._ends, self._topic = logs, ends, topic
 
     def partitions(self, _topics: Any) -> tuple[PartitionState, ...]:
@@ -60,7 +61,7 @@ class FakeAdmin:
         return SimpleNamespace(topics=[SimpleNamespace(name=self._topic, partitions=[told])])
 
 
-def read(admin: Any, folder: Path, topic: str = OFFSETS) -> list[dict[str, Any]]:
+def read(admin: Any, folder: Path, topic: str = OFFSETS_TOPIC) -> list[dict[str, Any]]:
     read_committed(admin, [topic], folder, ReadLimit(0.2))
     found: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
     return found
