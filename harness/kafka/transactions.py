@@ -25,12 +25,13 @@ _FENCE_TIMEOUT_S = 30.0
 _RETRY_S = 0.05
 _ENDING = i32Timedelta.parse(timedelta(milliseconds=1))
 """Timeout of transactions of the id, which the harness begins none of, as Kafka's ``FenceProducersHandler`` sets it."""
-_PASSING = {
+PASSING = {
     ErrorCode.concurrent_transactions,
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
 }
+"""Errors of a coordinator that is busy with the transactional id, or not there yet: the request is repeated."""
 _MARKED_AS = 1
 """Version of the transactions of the marker: a marker of version 2 must have a higher epoch than the open transaction,
 and only transactions of version 1 hang (``ProducerAppendInfo.checkProducerEpoch``)."""
@@ -53,7 +54,7 @@ def fence_producer(admin: Admin, transactional_id: str) -> tuple[int, int]:
     give_up_s = time.monotonic() + _FENCE_TIMEOUT_S
     while True:
         response = admin.ask(request, only=admin.transaction_coordinator(transactional_id))
-        if response.error_code not in _PASSING or time.monotonic() > give_up_s:
+        if response.error_code not in PASSING or time.monotonic() > give_up_s:
             raise_for(response.error_code, f"fence the producer {transactional_id}")
             return int(response.producer_id), int(response.producer_epoch)
         time.sleep(_RETRY_S)

@@ -5,7 +5,6 @@ The client speaks the first protocol of transactions (Produce 11, EndTxn 4). Wit
 transaction that it opens: it is never ended (KAFKA-14402).
 """
 
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,20 +14,19 @@ from typing import Any
 from kio.schema.add_partitions_to_txn.v3 import request as add
 from kio.schema.end_txn.v4.request import EndTxnRequest
 from kio.schema.errors import ErrorCode
-from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.metadata.v12.request import MetadataRequest
 from kio.schema.produce.v11 import request as produce
 from kio.static.primitive import i32Timedelta
 
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.kafka.admin import Admin, message
+from aftershock.harness.kafka.admin import Admin, message, still_lacking
+from aftershock.harness.kafka.transactions import PASSING, open_transactions
 from aftershock.results.evidence.files import document
 from aftershock.workloads.kafka.wire.batch_builder import build
 from aftershock.workloads.kafka.wire.connection import Address
 
-NAME = "late-produce"
-_TIMEOUT = i32Timedelta.parse(timedelta(seconds=10))
+_TIMEOUT = i32Timedelta.parse(timedelta(seconds=60))
 _DEADLINE_S = 30.0
 
 
@@ -48,64 +46,85 @@ def admin_of(run: Path) -> Admin:
     return Admin({BrokerId(int(broker.node_id)): Address(broker.host, int(broker.port)) for broker in brokers})
 
 
-def leave_open(admin: Admin, topic: str, partition: int) -> str:
-    """Write a record, abort its transaction, and write another record of it; return Kafka's answer to the latter."""
-    leader = next(state.leader for state in admin.partitions([topic]) if state.partition == partition)
-    assert leader is not None
+class OldProducer:
+    """Producer of the first protocol of transactions, for one partition; ``admin`` sends one request at a time."""
 
-    def coordinator() -> Any:
-        (found,) = admin.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=(NAME,))).coordinators  # type: ignore[arg-type]
-        return found
+    def __init__(self, admin: Admin, name: str, topic: str, partition: int) -> None:
+        self._admin, self._name, self._topic, self._partition = admin, name, topic, partition
+        self._coordinator = admin.transaction_coordinator(name)
+        leader = next(state.leader for state in admin.partitions([topic]) if state.partition == partition)
+        assert leader is not None
+        self._leader = leader
+        begin = message(
+            InitProducerIdRequest,
+            transactional_id=name,
+            transaction_timeout=_TIMEOUT,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        found = _until(lambda: admin.ask(begin, only=self._coordinator))
+        self._identity = {"producer_id": found.producer_id, "producer_epoch": found.producer_epoch}
+        self._sequence = 0
 
-    node = BrokerId(int(_until(coordinator).node_id))
-    begin = message(
-        InitProducerIdRequest,
-        transactional_id=NAME,
-        transaction_timeout=_TIMEOUT,
-        producer_id=-1,
-        producer_epoch=-1,
-    )
-    producer = _until(lambda: admin.ask(begin, only=node))
-    identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    def add_partition(self) -> None:
+        topics = (message(add.AddPartitionsToTxnTopic, name=self._topic, partitions=(self._partition,)),)
+        prefixed = {f"v3_and_below_{name}": value for name, value in self._identity.items()}
+        join = message(
+            add.AddPartitionsToTxnRequest,
+            v3_and_below_transactional_id=self._name,
+            v3_and_below_topics=topics,
+            **prefixed,
+        )
 
-    def batch(sequence: int) -> bytes:
+        def answer() -> Any:
+            return (
+                self._admin.ask(join, only=self._coordinator).results_by_topic_v3_and_below[0].results_by_partition[0]
+            )
+
+        _until(answer)
+
+    def produce(self, value: bytes) -> None:
         now_ms = time.time_ns() // 1_000_000
-        return build([b"late"], timestamps_ms=[now_ms], base_sequence=sequence, transactional=True, **identity)
+        identity = {"base_sequence": self._sequence, "transactional": True, **self._identity}
+        records = build([value], timestamps_ms=[now_ms], **identity)
+        part = message(produce.PartitionProduceData, index=self._partition, records=records)
+        request = message(
+            produce.ProduceRequest,
+            transactional_id=self._name,
+            acks=-1,
+            timeout=_TIMEOUT,
+            topic_data=(message(produce.TopicProduceData, name=self._topic, partition_data=(part,)),),
+        )
+        _until(lambda: self._admin.ask(request, only=self._leader).responses[0].partition_responses[0])
+        self._sequence += 1
 
-    def send(sequence: int) -> Any:
-        part = message(produce.PartitionProduceData, index=partition, records=batch(sequence))
-        topics = (message(produce.TopicProduceData, name=topic, partition_data=(part,)),)
-        request = message(produce.ProduceRequest, transactional_id=NAME, acks=-1, timeout=_TIMEOUT, topic_data=topics)
-        return admin.ask(request, only=leader).responses[0].partition_responses[0]
+    def abort(self) -> None:
+        """End the transaction, and wait until its marker is in the partition: a batch before it would be aborted."""
+        end = message(EndTxnRequest, transactional_id=self._name, committed=False, **self._identity)
+        _until(lambda: self._admin.ask(end, only=self._coordinator))
 
-    topics = (message(add.AddPartitionsToTxnTopic, name=topic, partitions=(partition,)),)
-    prefixed = {f"v3_and_below_{name}": value for name, value in identity.items()}
-    join = message(
-        add.AddPartitionsToTxnRequest,
-        v3_and_below_transactional_id=NAME,
-        v3_and_below_topics=topics,
-        **prefixed,
-    )
-    _until(lambda: admin.ask(join, only=node).results_by_topic_v3_and_below[0].results_by_partition[0])
-    _until(lambda: send(0))
-    end = message(EndTxnRequest, transactional_id=NAME, committed=False, **identity)
-    _until(lambda: admin.ask(end, only=node))
-    time.sleep(1.0)  # until the marker is written: a batch before it would be part of the aborted transaction
-    answer: ErrorCode = send(1).error_code
-    return answer.name
+        def lacking() -> str:
+            return "it is open" if open_transactions(self._admin, self._topic, self._partition) else ""
+
+        assert still_lacking(lacking, _DEADLINE_S) == ""
+
+
+def leave_open(admin: Admin, topic: str, partition: int) -> None:
+    """Write a record, abort its transaction, and write another record of it."""
+    old = OldProducer(admin, "late-produce", topic, partition)
+    old.add_partition()
+    old.produce(b"aborted")
+    old.abort()
+    old.produce(b"late")
 
 
 def _until(ask: Callable[[], Any]) -> Any:
-    """Repeat a request until its answer has no error."""
+    """Return the answer to a request, which is repeated while a coordinator is busy; any other error fails."""
     give_up_s = time.monotonic() + _DEADLINE_S
     while True:
         answer = ask()
         code = getattr(answer, "error_code", None) or getattr(answer, "partition_error_code", ErrorCode.none)
-        if code is ErrorCode.none:
+        if code not in PASSING or time.monotonic() > give_up_s:
+            assert code is ErrorCode.none, f"Kafka answers {code.name}"
             return answer
-        assert time.monotonic() < give_up_s, f"Kafka answers {code.name}"
         time.sleep(0.2)
-
-
-if __name__ == "__main__":
-    print(leave_open(admin_of(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])))
