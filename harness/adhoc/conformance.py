@@ -24,6 +24,9 @@ from aftershock.workloads.adapters.conformance.checks import Result, examine
 
 RACK = "a"
 PATIENCE_S = 30.0
+LACKED_AS = {"transaction": "transactions"}
+"""Words of a shipped program's ``lacks`` for operations that have another name there."""
+
 _WIDTH = 80
 _INDENT = " " * 8
 
