@@ -66,14 +66,14 @@ _KAFKAJS = """
     max.in.flight.requests.per.connection max.partition.fetch.bytes metadata.max.age.ms rebalance.timeout.ms
     request.timeout.ms retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.connection.setup.timeout.ms
 """
+_SESSION = ("heartbeat.interval.ms", "session.timeout.ms")
 _SETTINGS_OF = {
     **dict.fromkeys(ON_LIBRDKAFKA, LIBRDKAFKA_SETTINGS),
     "reference": REFERENCE_SETTINGS,
     "java": JAVA_SETTINGS,
     # those that the shipped programs offer
-    "franz-go": frozenset({"always_retry_eof", "max_buffered_records", "session.timeout.ms"}),
-    "sarama": frozenset({"producer.retry.max", "session.timeout.ms"}),
-    "kafka-go": frozenset({"session.timeout.ms"}),
+    "franz-go": frozenset({"always_retry_eof", "max_buffered_records", *_SESSION}),
+    "sarama": frozenset({"producer.retry.max", *_SESSION}),
     "kafka-python": _PYTHON_SETTINGS,
     "aiokafka": _PYTHON_SETTINGS,
     "kafkajs": frozenset(_KAFKAJS.split()),
@@ -126,4 +126,6 @@ def refusal(setting: str, client: str = "confluent") -> str | None:
             return f"the client setting `{setting}` is refused because it {why}: remove it"
     close = get_close_matches(setting, sorted(_SETTINGS_OF[client]), n=1)
     remedy = f"; did you mean `{close[0]}`?" if close else ": remove it"
-    return f"`{setting}` is not a {_OWNER_OF.get(client, client)} setting that plans may use{remedy}"
+    owner = _OWNER_OF.get(client, client)
+    article = "an" if owner.startswith("a") else "a"
+    return f"`{setting}` is not {article} {owner} setting that plans may use{remedy}"

@@ -21,6 +21,7 @@ var settings struct {
 	AlwaysRetryEOF     bool  `json:"always_retry_eof"`
 	MaxBufferedRecords int   `json:"max_buffered_records"`
 	SessionTimeoutMs   int64 `json:"session.timeout.ms"`
+	HeartbeatMs        int64 `json:"heartbeat.interval.ms"`
 	CommitsAborts      bool  `json:"commits_aborts"` // a planted defect: commits what it is ordered to abort
 }
 
@@ -230,6 +231,9 @@ func consume(start pipe.Start, orders chan pipe.Order) {
 	}
 	if settings.SessionTimeoutMs > 0 {
 		options = append(options, kgo.SessionTimeout(time.Duration(settings.SessionTimeoutMs)*time.Millisecond))
+	}
+	if settings.HeartbeatMs > 0 {
+		options = append(options, kgo.HeartbeatInterval(time.Duration(settings.HeartbeatMs)*time.Millisecond))
 	}
 	client := open(options...)
 	if start.Members > 1 {

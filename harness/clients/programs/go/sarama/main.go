@@ -19,6 +19,7 @@ import (
 // settings that an arm can have
 var settings struct {
 	SessionTimeoutMs int64 `json:"session.timeout.ms"`
+	HeartbeatMs      int64 `json:"heartbeat.interval.ms"`
 	RetryMax         int   `json:"producer.retry.max"`
 }
 
@@ -210,6 +211,9 @@ func consume(start pipe.Start, orders chan pipe.Order) {
 	if settings.SessionTimeoutMs > 0 {
 		config.Consumer.Group.Session.Timeout = time.Duration(settings.SessionTimeoutMs) * time.Millisecond
 		config.Consumer.Group.Heartbeat.Interval = config.Consumer.Group.Session.Timeout / 3
+	}
+	if settings.HeartbeatMs > 0 {
+		config.Consumer.Group.Heartbeat.Interval = time.Duration(settings.HeartbeatMs) * time.Millisecond
 	}
 	config.Consumer.Group.InstanceId = start.InstanceID
 	if start.Commits != nil {
