@@ -428,6 +428,8 @@ class Arm(Part):
         if self.version is not None and self.client not in (*LIBRARIES, "java"):
             remedy = "write `client: librdkafka`" if self.client == "confluent" else "remove it"
             raise ValueError(f"`version` can't be chosen for the client {self.client}: {remedy}")
+        if self.version is not None and "share" in self.settings:
+            raise ValueError("`share` runs Kafka's client of the brokers' version: remove `version`")
         if self.switch and self.partitioner == "sticky":
             raise ValueError("`partitioner: sticky` has no `switch`, which is a rule of KIP-794: remove `switch`")
         if self.client == "service":
@@ -507,7 +509,7 @@ class Workload(Part):
             if arm.client != "java" or number is None:
                 continue
             if arm.version is not None:
-                raise ValueError("`num-records` runs Kafka's tool of the brokers' version: remove `version`")
+                raise ValueError("`num-records` runs Kafka's tool, which has the brokers' version: remove `version`")
             if type(number) is not int or number < 1:
                 raise ValueError(f"`num-records` is the number of records to send, got {number!r}: write 1200000")
             if produce is None or produce.topic is None or produce.keys or produce.producers > 1 or produce.transaction:

@@ -46,6 +46,7 @@ def test_java_has_the_version_of_the_brokers_unless_the_plan_names_one() -> None
         ("{client: exec, version: 2.3.0, command: [x]}", "for the client exec: remove it"),
         ("{client: kafkajs, version: 2.2.4, command: [x]}", "the client kafkajs runs no `command`"),
         ("{client: java, version: 3.9.1, settings: {num-records: 5}}", "`num-records` runs Kafka's tool"),
+        ("{client: java, version: 4.3.1, settings: {share: true}}", "`share` runs Kafka's client of the brokers'"),
         ("{client: librdkafka, version: 2.3.0, settings: {plugin.library.paths: x}}", "because it loads code"),
         ("{client: kafka-python, version: 3.0.5, settings: {ssl.cafile: x}}", "may read files"),
         ("{client: aiokafka, version: 0.12.0, settings: {loop: x}}", "`loop` is not an aiokafka setting"),

@@ -131,7 +131,7 @@ def test_a_plan_is_refused_at_what_a_version_lacks_and_at_every_version_that_is_
     with pytest.raises(ProgramError) as refused:
         programs_of(load_plan(PLAN.replace("2.0.0", "3.0.0"), ()), quiet)
     text = str(refused.value)
-    assert "plan.yaml:6:49: sarama@1.0.0, the client of arm `old`, can't do this: it is too old; " in text
+    assert "plan.yaml:6:56: sarama@1.0.0, the client of arm `old`, can't do this: it is too old; " in text
     assert "plan.yaml:9:38: building sarama 3.0.0 failed" in text
 
 

@@ -81,15 +81,25 @@ public final class Main {
 
     private static void produce(JsonNode told, Pipe pipe) throws Exception {
         if (told.hasNonNull("load")) {
-            Benchmark.run(told, pipe);
+            benchmark(told, pipe);
         } else {
             Producing.run(told, pipe);
         }
     }
 
+    // methods of their own, because a client of a chosen version is compiled without Benchmark and Sharing
+
+    private static void benchmark(JsonNode told, Pipe pipe) throws Exception {
+        Benchmark.run(told, pipe);
+    }
+
+    private static void share(JsonNode told, Pipe pipe) throws Exception {
+        Sharing.run(told, pipe);
+    }
+
     private static void commit(JsonNode told, Pipe pipe) throws Exception {
         if (told.get("settings").path(Settings.SHARE).asBoolean()) {
-            Sharing.run(told, pipe);
+            share(told, pipe);
         } else {
             Committing.run(told, pipe);
         }
