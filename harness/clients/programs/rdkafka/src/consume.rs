@@ -56,7 +56,8 @@ impl Member {
         }
     }
 
-    fn revoked(&self, consumer: &BaseConsumer<Member>, rebalance: &Rebalance<'_>) {
+    /// Report partitions that are given up, after a commit if the callback has the `consumer`.
+    fn revoked(&self, consumer: Option<&BaseConsumer<Member>>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Revoke(list) = rebalance {
             let places = places_of(list);
             let mut due = Offsets::new();
@@ -65,14 +66,11 @@ impl Member {
                     due.insert(place.clone(), offset);
                 }
             }
-            if consumer.assignment_lost() {
-                self.say_partitions("lost", &places);
-                return;
-            }
-            if self.commits_itself {
+            let is_lost = consumer.is_some_and(|consumer| consumer.assignment_lost());
+            if let Some(consumer) = consumer.filter(|_| self.commits_itself && !is_lost) {
                 commit_processed(consumer, due);
             }
-            self.say_partitions("revoked", &places);
+            self.say_partitions(if is_lost { "lost" } else { "revoked" }, &places);
         }
     }
 
@@ -88,12 +86,25 @@ impl Member {
     }
 }
 
+// since version 0.37 of rdkafka
+#[cfg(feature = "newest")]
 impl ConsumerContext for Member {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        self.revoked(consumer, rebalance);
+        self.revoked(Some(consumer), rebalance);
     }
 
     fn post_rebalance(&self, _consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        self.assigned(rebalance);
+    }
+}
+
+#[cfg(not(feature = "newest"))]
+impl ConsumerContext for Member {
+    fn pre_rebalance<'a>(&self, rebalance: &Rebalance<'a>) {
+        self.revoked(None, rebalance);
+    }
+
+    fn post_rebalance<'a>(&self, rebalance: &Rebalance<'a>) {
         self.assigned(rebalance);
     }
 }

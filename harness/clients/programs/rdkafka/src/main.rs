@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaError;
 use rdkafka::statistics::Statistics;
 use serde_json::{json, Value};
@@ -112,6 +112,9 @@ fn describe(settings: &str) {
     let mut lacks = json!({});
     if tried(&[("group.protocol", "consumer".to_string())]).is_some() {
         lacks["protocol"] = json!("this version's librdkafka has no consumer protocol (KIP-848)");
+    }
+    if cfg!(not(feature = "newest")) {
+        lacks["commits"] = json!("this version can't commit before it gives up partitions");
     }
     println!("{}", json!({"version": env!("LIBRARY_VERSION"), "lacks": lacks, "refused": tried(&[])}));
 }

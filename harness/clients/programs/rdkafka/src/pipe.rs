@@ -1,7 +1,7 @@
 //! Protocol of docs/EXEC.md: orders on standard input, reports on standard output.
 
 use std::collections::HashMap;
-use std::io::{stdin, stdout, BufRead, Write};
+use std::io::{stdin, stdout, Write};
 use std::process::exit;
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::{LazyLock, Mutex};
@@ -52,10 +52,10 @@ pub fn error_name(code: i32) -> String {
 /// Read the start order; later orders arrive on the channel, which ends with `close`. The end of standard input ends the
 /// process at once.
 pub fn open() -> (Value, Receiver<Value>) {
-    let mut lines = stdin().lines();
-    let mut next = move || -> Value {
-        match lines.next() {
-            Some(Ok(line)) => serde_json::from_str(&line).unwrap_or_else(|error| die(error)),
+    let next = || -> Value {
+        let mut line = String::new();
+        match stdin().read_line(&mut line) {
+            Ok(length) if length > 0 => serde_json::from_str(&line).unwrap_or_else(|error| die(error)),
             _ => exit(1),
         }
     };
