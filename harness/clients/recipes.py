@@ -254,4 +254,3 @@ serde_json = "1"
         build.run(command, environment)
     shutil.copy(target / "release" / "program", build.context)
     return (f"{FOLDER}/program",)
-
