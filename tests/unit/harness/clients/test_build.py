@@ -149,7 +149,7 @@ def test_what_a_workload_needs_of_its_programs() -> None:
         "protocol: consumer", "protocol: classic, assignor: range, static: true, isolation: read_committed"
     )
     (workload,) = load_plan(text, ()).plan.workloads
-    expected = {"produce", "consume", "transactions", "assignor", "static", "isolation"}
+    expected = {"produce", "consume", "idempotence", "transactions", "assignor", "static", "isolation"}
     assert expected == {need.word for need in needs(workload)}
 
 
