@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aftershock.errors import ProgramError
 from aftershock.faults.sections.document import did_you_mean
 from aftershock.faults.sections.workloads import VERSION_PATTERN
-from aftershock.harness.clients.recipes import Recipe, go, java, node, python, rust
+from aftershock.harness.clients.recipes import Recipe, go, java, librdkafka, node, python, rust
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,25 @@ class Library:
     known: Sequence[str]
 
 
-_CONFLUENT = "github.com/confluentinc/confluent-kafka-go"
-
 CATALOGUE: Mapping[str, Library] = {
     "librdkafka": Library(
         "librdkafka",
-        "the Go module confluent-kafka-go, which contains librdkafka",
-        go("librdkafka", f"{_CONFLUENT}/v2", 60, older={"1.": _CONFLUENT}, cgo=True),
-        ("1.8.2", "1.9.0", "2.2.0", "2.3.0", "2.4.0", "2.5.0", "2.6.1", "2.8.0", "2.10.0", "2.12.0", "2.15.1"),
+        "the Go module confluent-kafka-go, or newer releases from the Python package confluent-kafka",
+        librdkafka(),
+        (
+            "1.8.2",
+            "1.9.0",
+            "2.2.0",
+            "2.3.0",
+            "2.4.0",
+            "2.5.0",
+            "2.6.1",
+            "2.8.0",
+            "2.10.0",
+            "2.12.0",
+            "2.15.1",
+            "2.16.0",
+        ),
     ),
     "java": Library("Kafka's Java client", "org.apache.kafka:kafka-clients", java(), ("3.9.1", "4.3.1")),
     "franz-go": Library(

@@ -85,49 +85,113 @@ class Recipe:
         return digest.hexdigest()
 
 
-def go(program: str, imported: str, build_s: int, *, older: Mapping[str, str] = {}, cgo: bool = False) -> Recipe:
-    """Return the recipe of a Go program, which imports the library's module by the path ``imported``.
+def go(program: str, module: str, build_s: int, *, older: Mapping[str, str] = {}) -> Recipe:
+    """Return the recipe of a Go program, which imports the library's ``module``.
 
-    ``older`` maps the first parts of versions to the path that the module had then. With ``cgo`` it contains a library
-    in C.
+    ``older`` maps the first parts of versions to the path that the module had then.
     """
-    sources = [_PROGRAMS / "go" / "pipe", _PROGRAMS / "go" / program]
-    return Recipe(sources, partial(_build_go, program, imported, older, cgo), build_s)
+    return Recipe(_go_sources(program), partial(_build_go, program, module, older), build_s)
 
 
-def _build_go(
-    program: str, imported: str, older: Mapping[str, str], cgo: object, build: ProgramBuild, version: str
-) -> Sequence[str]:
+def _go_sources(program: str) -> list[Path]:
+    return [_PROGRAMS / "go" / "pipe", _PROGRAMS / "go" / program]
+
+
+def _build_go(program: str, module: str, older: Mapping[str, str], build: ProgramBuild, version: str) -> Sequence[str]:
+    lay_out_go(build, program, module, older, version)
+    compile_go(build, program, {"CGO_ENABLED": "0"})
+    return (f"{FOLDER}/program",)
+
+
+def lay_out_go(build: ProgramBuild, program: str, module: str, older: Mapping[str, str], version: str) -> None:
+    """Copy a program's sources, and write its ``go.mod`` for a version of the library's module."""
     build.require_command("go", "golang-go")
-    if cgo:
-        build.require_command("gcc", "gcc", "libc6-dev")
     running = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
     found = re.match(r"go(\d+)\.(\d+)", running)
     if not found or (int(found[1]), int(found[2])) < _GO_MIN:
         raise images.StepError(f"the program needs Go {'.'.join(map(str, _GO_MIN))} or later, not {running.strip()}")
     build.copy(_PROGRAMS / "go", ("pipe", program))
     build.write_error_names(build.context / "pipe")
-    path = next((path for start, path in older.items() if version.startswith(start)), imported)
+    path = next((path for start, path in older.items() if version.startswith(start)), module)
     for source in (build.context / program).glob("*.go"):
-        source.write_text(re.sub(rf'"{imported}(?=["/])', f'"{path}', source.read_text()))
+        source.write_text(re.sub(rf'"{module}(?=["/])', f'"{path}', source.read_text()))
     lines = ("module aftershock/clients", f"go {found[1]}.{found[2]}", f"require {path} v{version}")
     (build.context / "go.mod").write_text("\n".join(lines) + "\n")
+
+
+def compile_go(build: ProgramBuild, program: str, settings: Mapping[str, str], tags: str = "newest") -> None:
+    """Compile a Go program; without the files that only newer versions of its library have, if need be."""
     environment = {
         "GOTOOLCHAIN": "local",  # no toolchain is downloaded: an older Go ends with a message that names the version
         "GOMODCACHE": str(build.scratch / "modules"),  # a module with a library in C takes 100 MB
         "GOCACHE": str(cache_folder() / "go" / "build"),
         "GOFLAGS": "-mod=mod -modcacherw -buildvcs=false",
-        "CGO_ENABLED": "1" if cgo else "0",
+        **settings,
     }
     command: list[str | Path] = ["go", "build", "-C", build.context, "-o", build.context / "program"]
     try:
-        build.run([*command, "-tags", "newest", f"./{program}"], environment)
+        build.run([*command, "-tags", tags, f"./{program}"], environment)
     except images.StepError:
         if not any("go:build newest" in source.read_text() for source in (build.context / program).glob("*.go")):
             raise
         build.note("=== without what only newer versions have")
         build.run([*command, f"./{program}"], environment)
-    return (f"{FOLDER}/program",)
+
+
+_CONFLUENT = "github.com/confluentinc/confluent-kafka-go"
+_NEWEST_BINDING = "2.15.1"  # of the Go module, with the headers for newer releases of librdkafka
+
+
+def librdkafka() -> Recipe:
+    """Return the recipe of librdkafka, which the Go module of the same version contains.
+
+    Releases that the module does not have come from the Python package of the same version.
+    """
+    return Recipe(_go_sources("librdkafka"), _build_librdkafka, 60)
+
+
+def _build_librdkafka(build: ProgramBuild, version: str) -> Sequence[str]:
+    build.require_command("gcc", "gcc", "libc6-dev")
+    module, older = f"{_CONFLUENT}/v2", {"1.": _CONFLUENT}
+    lay_out_go(build, "librdkafka", module, older, version)
+    try:
+        compile_go(build, "librdkafka", {"CGO_ENABLED": "1"})
+    except images.StepError:
+        if _numbers(version) <= _numbers(_NEWEST_BINDING):
+            raise
+    else:
+        return (f"{FOLDER}/program",)
+    build.note("=== with the library in the Python package")
+    wheel = build.scratch / "wheel"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--target", wheel)
+    build.run([*pip, "--no-deps", "--only-binary", ":all:", f"confluent-kafka~={version}"])
+    shutil.copytree(wheel / "confluent_kafka.libs", build.context / "lib")
+    (library,) = (build.context / "lib").glob("librdkafka-*.so*")
+    build.run(["go", "mod", "edit", f"-require={module}@v{_NEWEST_BINDING}", build.context / "go.mod"])
+    headers = build.scratch / "include" / "librdkafka"
+    headers.mkdir(parents=True)
+    modules = build.scratch / "modules" / "github.com" / "confluentinc" / "confluent-kafka-go"
+    build.run(
+        ["go", "-C", build.context, "mod", "download", f"{module}@v{_NEWEST_BINDING}"],
+        {"GOMODCACHE": str(build.scratch / "modules"), "GOFLAGS": "-mod=mod -modcacherw"},
+    )
+    for header in (modules / f"v2@v{_NEWEST_BINDING}" / "kafka" / "librdkafka_vendor").glob("*.h"):
+        shutil.copy(header, headers)
+    told = build.scratch / "pkg-config"  # what pkg-config would tell of an installed librdkafka
+    told.write_text(f'#!/bin/sh\ncase "$*" in *--libs*) echo -L{library.parent} -l:{library.name};; esac\n')
+    told.chmod(0o755)
+    settings = {
+        "CGO_ENABLED": "1",
+        "CGO_CFLAGS": f"-I{headers.parent}",
+        "CGO_LDFLAGS": f"-Wl,-rpath-link,{library.parent}",
+        "PKG_CONFIG": str(told),
+    }
+    compile_go(build, "librdkafka", settings, "dynamic")
+    return ("env", f"LD_LIBRARY_PATH={FOLDER}/lib", f"{FOLDER}/program")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def python(program: str, package: str) -> Recipe:

@@ -105,6 +105,16 @@ def test_a_suite_with_our_package_names_runs(project: Project) -> None:
     assert not (project.folder / "runs").exists()
 
 
+def test_a_version_of_a_client_is_built_from_the_wheel(project: Project, tmp_path: Path) -> None:
+    """The programs around client libraries are in the wheel."""
+    command = [project.python.with_name("aftershock"), "clients", "build", "kafka-python@3.0.6"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        command, env=clean | {"XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (0, "kafka-python@3.0.6 is built in ") == (done.returncode, done.stdout[:31]), done.stderr
+
+
 def test_the_plugin_is_registered_by_an_entry_point(project: Project) -> None:
     assert "--aftershock-keep={failed}" in project.pytest("--help").stdout
 
