@@ -11,6 +11,8 @@
   and a digest into PAGE
 * ``durability OUT FOLDER PAGE`` reduces the runs below OUT to FOLDER, and writes the tables of power cuts
 * ``machines OUT FOLDER PAGE`` stores the checks of the plans about sick machines in FOLDER, and writes their tables
+* ``zoo FOLDER PAGE [OUT]`` stores in FOLDER what the verdicts of the zoo's runs below OUT, if named, said, and writes
+  the table of bugs into PAGE
 * ``gallery FOLDER PAGE README [NAME OUT]`` reduces the audit below OUT, if named, to ``FOLDER/NAME``, and writes the
   cards of all audits below FOLDER, and three rows of the card ``clients`` into README
 """
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns import audit, card, durability, kip, kip_pages, store
+from aftershock.harness.campaigns import audit, card, durability, kip, kip_pages, store, zoo
 from aftershock.harness.campaigns.kip_trials import TRIALS, select_trials
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.model.text import table
@@ -118,6 +120,13 @@ def power_cuts(out: str, folder: str, page: str) -> None:
     _print_size(folder, durability.reduce(Path(out) / durability.NAME, Path(folder)))
     result = durability.read_result(store.read(Path(folder), durability.NAME), Path(folder))
     write_block(Path(page), durability.markdown(result), "durability")
+
+
+def zoo_of_bugs(folder: str, page: str, out: str = "") -> None:
+    if out:
+        home = Path(out) / zoo.NAME
+        zoo.keep(Path(folder), zoo.of_record(store.read(home, zoo.NAME), home))
+    write_block(Path(page), zoo.markdown(zoo.read_entries(Path(folder))), "zoo")
 
 
 def sick_machines(out: str, folder: str, page: str) -> None:
@@ -230,6 +239,7 @@ KINDS: Mapping[str, Callable[..., None]] = {
     "kips": kips,
     "durability": power_cuts,
     "machines": sick_machines,
+    "zoo": zoo_of_bugs,
     "gallery": gallery,
 }
 

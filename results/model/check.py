@@ -167,16 +167,19 @@ def worst(statuses: Sequence[Status]) -> Status:
     return max(statuses, key=lambda status: status.severity, default=Status.INCONCLUSIVE)
 
 
+def check_from_json(row: dict[str, Any]) -> Check:
+    """Read a check from JSON. Raises KeyError, TypeError or ValueError if ``row`` is not a check."""
+    samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
+    explained = tuple(Explained(**part) for part in row.get("explained", ()))
+    return Check(**row | {"status": Status(row["status"]), "samples": samples, "explained": explained})
+
+
 def from_json(document: dict[str, Any]) -> Verdict:
     """Read a verdict from JSON. Raises KeyError, TypeError or ValueError if the document is not a verdict."""
-    checks = []
-    for row in document["checks"]:
-        samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
-        explained = tuple(Explained(**part) for part in row.get("explained", ()))
-        checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples, "explained": explained}))
+    checks = tuple(map(check_from_json, document["checks"]))
     trusted = tuple(map(str, document.get("trusted", ())))
     arms = tuple(document["arms"])
     answers = tuple(map(answer_from_json, document.get("answers", ())))
     names = (document["run_id"], document["plan"], document["seed"], arms)
     unplanned = tuple(map(str, document.get("unplanned", ())))
-    return Verdict(*names, tuple(checks), trusted, answers=answers, unplanned=unplanned)
+    return Verdict(*names, checks, trusted, answers=answers, unplanned=unplanned)
