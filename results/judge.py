@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.answers import answers
+from aftershock.results.checks.deadline import deadline_checks
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks, integrity_results
@@ -285,6 +286,7 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
         *slo_checks(evidence, facts, integrity, doubts),
         *integrity_checks(evidence, integrity),
         *obligation_checks(evidence, facts, doubts),
+        *deadline_checks(evidence, facts),
         *stable_offset_checks(evidence, facts),
         *faults,
         *(one.check for one in harness),

@@ -302,6 +302,7 @@ class FollowUpJobs:
 
     dims: Dims
     samples: DataFrame
+    outcomes: DataFrame
 
     def stalls_and_failures(self) -> dict[str, Answers]:
         waits = stalls.waits(self.samples, self.dims)
@@ -316,5 +317,7 @@ class FollowUpJobs:
             if any(delivered for _, _, delivered, *_ in silent):
                 waiting = stalls.acknowledged(waiting, self.samples)
             rows = by_run(stalls.stalls(waiting, STALL_US).collect())
-        failed = pc.sum(slots["failed"]).as_py()
-        return {"stalls": rows, "failures": by_run(stalls.failures(waits).collect() if failed else [])}
+        if not pc.sum(slots["failed"]).as_py():
+            return {"stalls": rows, "failures": {}, "given_up": {}}
+        failures, given_up = stalls.failures(waits), stalls.given_up(self.outcomes)
+        return {"stalls": rows, "failures": by_run(failures.collect()), "given_up": by_run(given_up.collect())}

@@ -273,7 +273,7 @@ class _Study:
         binned = None
         if self.many:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
-        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
+        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded, self.read.outcomes).stalls_and_failures)
         jobs = dict(early)
         silver = counted.result()
         histograms_of = [silver_of(rows) for rows in silver]
@@ -343,6 +343,7 @@ class _Study:
             bin_us=bin_us(scene.evidence),
             stalls=stalls,
             failures=answers.failures(rows["failures"]),
+            given_up=answers.given_up(rows["given_up"]),
             cuts=sliced(request.cuts, rows, scene, self.qs, self.qs_of(run)),
             spectra={key: histogram.points() for key, histogram in histograms.items() if drawn(key, scene)},
             slowest=answers.slowest(rows["slowest"]),

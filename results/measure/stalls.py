@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 
 from aftershock.results.evidence.groups import reader_events
 from aftershock.results.measure.samples import client, ok
+from aftershock.results.model.check import SAMPLES_MAX
 from aftershock.results.spark.tables import beside
 from aftershock.results.tables.dims import Dims, firsts, longs
 from aftershock.results.tables.names import CLIENT_COLUMNS, hash_of
@@ -180,6 +181,30 @@ def failures(waits: DataFrame) -> DataFrame:
     from_s, to_s = (F.expr(f"{time} div {SECOND_US}") for time in ("wanted_us", "done_us"))
     by = ("run", "side", "client", from_s.alias("from_s"), to_s.alias("to_s"))
     return waits.where(_failed()).groupBy(*by).agg(F.count("*").alias("n"))
+
+
+def given_up(outcomes: DataFrame) -> DataFrame:
+    """Count the records that producers gave up, by ``run client error``.
+
+    A record is given up ``early`` before half of the time from its intended time to its deadline has passed since the
+    client had it.
+    """
+    ended = (F.col("op") == "produce") & F.col("status").isin("failed", "in_doubt")
+    timed = F.col("done_us").isNotNull() & F.col("error").isNotNull()
+    took_us = F.col("done_us") - F.coalesce("sent_us", "intended_us")
+    early = F.coalesce(2 * took_us < F.col("deadline_us") - F.col("intended_us"), F.lit(False))
+    record = F.when(early, F.struct("producer_id", "seq"))
+    return (
+        outcomes.where(ended & timed)
+        .withColumns({"took_us": took_us, "record": record})
+        .groupBy("run", F.concat_ws("/", "workload", "arm").alias("client"), "error")
+        .agg(
+            F.count("*").alias("n"),
+            F.count("record").alias("early"),
+            F.min("took_us").alias("earliest_us"),
+            F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+        )
+    )
 
 
 def _failed() -> Column:

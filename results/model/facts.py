@@ -258,6 +258,20 @@ class FailureSpan:
 
 
 @dataclass(frozen=True)
+class GivenUp:
+    """Records that a producer gave up with one error: ``n`` in all, and ``early`` of them before half of their time.
+
+    ``earliest_us`` is the shortest time after which one was given up, and ``samples`` are ids (producer_id, seq) of
+    those that were given up early.
+    """
+
+    n: int
+    early: int
+    earliest_us: int
+    samples: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class Outage:
     """Time that a partition (None means the whole client) spent in stalls of a second or more, in one window."""
 
@@ -434,6 +448,7 @@ class Facts:
     ``cuts``                                       by (cut, client)
     ``findings``                                   by (rule, side, client)
     ``failures``                                   by (side, client)
+    ``given_up``                                   by (client, error)
     ``unavailable``                                by (side, client, window), for windows with records due
     ``slowest``                                    by (op, client)
     ``member_lag`` (if requested)                  by (client, process), or (client, ``NO_OWNER``)
@@ -462,6 +477,7 @@ class Facts:
     bin_us: int = 1_000_000
     stalls: tuple[Stall, ...] = ()
     failures: Mapping[tuple[str, str], tuple[FailureSpan, ...]] = field(default_factory=dict)
+    given_up: Mapping[tuple[str, str], GivenUp] = field(default_factory=dict)
     cuts: Mapping[tuple[Cut, str], tuple[Slice, ...]] = field(default_factory=dict)
     calms: Mapping[tuple[RecoveryCriterion, str], Recovered] = field(default_factory=dict)
     spectra: Mapping[tuple[str, str, str], tuple[tuple[float, int | None], ...]] = field(default_factory=dict)

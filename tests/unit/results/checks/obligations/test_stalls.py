@@ -136,7 +136,7 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
         )
     )
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), events=(), clients=())
-    twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
+    twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples, samples)
 
     seen = [
         (row["partition"], row["start_us"], row["end_us"])
