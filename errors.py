@@ -11,6 +11,7 @@
     ├── FaultError               a fault could not be injected or healed
     ├── LeaseError               the host or a cluster of a pool can't be leased
     ├── WorkloadError            a client process died or can't be started
+    │   ├── ProgramError         a version of a client does not exist, can't be built, or lacks what a plan needs
     │   └── ClientError          a reference client can't complete a request
     │       ├── ProtocolError    the peer sent bytes that are not a valid Kafka message, or exceed its limits
     │       ├── UnsupportedError only one side supports a version, an API or a codec
@@ -83,6 +84,10 @@ class LeaseError(AftershockError):
 
 class WorkloadError(AftershockError):
     """A client process could not be started, or ended too early."""
+
+
+class ProgramError(WorkloadError):
+    """A version of a client is not in its package registry, can't be built, or lacks what a plan needs."""
 
 
 class ClientError(WorkloadError):

@@ -1,7 +1,24 @@
-"""Names of a run's client processes (workers), by which the journal, the events and the outcomes refer to them."""
+"""Names of clients in plans, and of a run's client processes (workers) in the journal, the events and the outcomes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
+
+Library: TypeAlias = Literal[
+    "librdkafka",
+    "franz-go",
+    "sarama",
+    "kafka-python",
+    "aiokafka",
+    "kafkajs",
+]
+LIBRARIES: tuple[str, ...] = get_args(Library)
+"""Clients with a `version`: shipped programs around a library, which are built from its package registry."""
+
+Client: TypeAlias = Literal["confluent", "reference", "java", "exec", "service", Library]
+"""Clients of a plan."""
+
+ON_LIBRDKAFKA = ("confluent", "librdkafka")
+"""Clients with librdkafka's names and defaults of settings."""
 
 _SIGN, _INT = 1 << 31, 1 << 32
 

@@ -3,10 +3,13 @@
 A plan may come from an untrusted source, and some client settings load code (``plugin.library.paths``), run commands
 (``sasl.kerberos.kinit.cmd``), read or write files (``*.location``) or connect elsewhere (``sasl.oauthbearer.*``).
 Therefore a plan may use only the client settings listed here, from the documentation of librdkafka 2.16 and Kafka 4.3.
-The user supplies the program of an ``exec`` client, so an ``exec`` client may use every setting.
+The user supplies the program of an ``exec`` client, so an ``exec`` client may use every setting. A library with a
+``version`` needs no permission, so its settings are listed here, too; those that a version lacks its program refuses.
 """
 
 from difflib import get_close_matches
+
+from aftershock.names import ON_LIBRDKAFKA
 
 _LIBRDKAFKA = """
     allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
@@ -49,8 +52,33 @@ _ASSIGNORS = "partition.assignment.strategy"  # Kafka's own client would load an
 REFERENCE_SETTINGS = frozenset(_REFERENCE.split()) | _HARNESS_OWN | {_ASSIGNORS}
 _ADAPTER = {"share", "num-records", "warmup-records"}  # of our Java adapter
 JAVA_SETTINGS = frozenset(_REFERENCE.split()) | frozenset(_JAVA.split()) | _ADAPTER
-_SETTINGS_OF = {"confluent": LIBRDKAFKA_SETTINGS, "reference": REFERENCE_SETTINGS, "java": JAVA_SETTINGS}
-_OWNER_OF = {"confluent": "librdkafka", "reference": "reference client", "java": "Kafka"}
+_PYTHON = """
+    auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type connections.max.idle.ms
+    exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes heartbeat.interval.ms max.batch.size
+    max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+    max.request.size metadata.max.age.ms rebalance.timeout.ms reconnect.backoff.max.ms reconnect.backoff.ms
+    request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms session.timeout.ms
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+"""
+_PYTHON_SETTINGS = frozenset(_PYTHON.split())
+_KAFKAJS = """
+    batch.size buffer.memory compression.type fetch.max.bytes fetch.max.wait.ms fetch.min.bytes heartbeat.interval.ms
+    max.in.flight.requests.per.connection max.partition.fetch.bytes metadata.max.age.ms rebalance.timeout.ms
+    request.timeout.ms retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.connection.setup.timeout.ms
+"""
+_SESSION = ("heartbeat.interval.ms", "session.timeout.ms")
+_SETTINGS_OF = {
+    **dict.fromkeys(ON_LIBRDKAFKA, LIBRDKAFKA_SETTINGS),
+    "reference": REFERENCE_SETTINGS,
+    "java": JAVA_SETTINGS,
+    # those that the shipped programs offer
+    "franz-go": frozenset({"always_retry_eof", "max_buffered_records", *_SESSION}),
+    "sarama": frozenset({"producer.retry.max", *_SESSION}),
+    "kafka-python": _PYTHON_SETTINGS,
+    "aiokafka": _PYTHON_SETTINGS,
+    "kafkajs": frozenset(_KAFKAJS.split()),
+}
+_OWNER_OF = {**dict.fromkeys(ON_LIBRDKAFKA, "librdkafka"), "reference": "reference client", "java": "Kafka"}
 
 PLAN_KEY_FOR = {
     "acks": "`acks` under `produce`",
@@ -98,4 +126,6 @@ def refusal(setting: str, client: str = "confluent") -> str | None:
             return f"the client setting `{setting}` is refused because it {why}: remove it"
     close = get_close_matches(setting, sorted(_SETTINGS_OF[client]), n=1)
     remedy = f"; did you mean `{close[0]}`?" if close else ": remove it"
-    return f"`{setting}` is not a {_OWNER_OF[client]} setting that plans may use{remedy}"
+    owner = _OWNER_OF.get(client, client)
+    article = "an" if owner.startswith("a") else "a"
+    return f"`{setting}` is not {article} {owner} setting that plans may use{remedy}"

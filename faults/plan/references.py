@@ -16,12 +16,13 @@ from aftershock.faults.sections.transactions import Transaction
 from aftershock.faults.sections.units import DAY_MS
 from aftershock.faults.sections.workloads import Commit, Consume, Produce, Workload, group_protocol, json_fields
 from aftershock.faults.targets import clients, links, roles
+from aftershock.names import LIBRARIES, ON_LIBRDKAFKA
 
 BROKER_SIDE = ("session.timeout.ms", "heartbeat.interval.ms")
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
 REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
-TRANSACTIONAL_CLIENTS = ("reference", "confluent", "java", "exec")
+TRANSACTIONAL_CLIENTS = ("reference", "confluent", "java", "exec", *LIBRARIES)
 """Clients whose adapters produce in transactions."""
 
 
@@ -286,7 +287,7 @@ def _consume(draft: Draft, workload: Workload, consume: Consume, loc: Location) 
         "commit": "enable.auto.commit",
     }
     for name, arm in workload.arms.items():
-        if consume.assignor == "sticky" and arm.client == "confluent":
+        if consume.assignor == "sticky" and arm.client in ON_LIBRDKAFKA:
             sentence = (
                 f"librdkafka, the client of arm `{name}`, has no assignor sticky; use cooperative-sticky or range"
             )

@@ -29,6 +29,7 @@ from aftershock.faults.sections.document import INTEGER_MAX
 from aftershock.faults.sections.services import MEMBERS_MAX, QUIET, GroupName, Pipe, Ready
 from aftershock.faults.sections.transactions import Transaction
 from aftershock.faults.sections.units import Duration, Rate, Size, parse_duration_ms
+from aftershock.names import LIBRARIES, Client
 
 _MIB = 1_048_576
 ARMS_MAX = 8
@@ -355,16 +356,34 @@ class LeaderDiscovery(Part):
         return dict.fromkeys(cls.model_fields, value == "response")
 
 
+_LIST = "aftershock clients list"
 _SERVICE_KEYS = ("image", "env", "file", "ready")
 EnvText = Annotated[str, BeforeValidator(text_of), Field(max_length=4096)]
+
+
+VERSION_PATTERN = r"\d{1,4}(\.\d{1,8}){1,3}([.-]?[A-Za-z]{1,9}([.-]?\d{1,4})?)?"
+_VERSION = re.compile(VERSION_PATTERN)
+
+
+def _version(value: object) -> object:
+    if isinstance(value, int | float):
+        how = f"`{value}` is a number, in which 2.10 would be 2.1: write all parts, such as 2.10.0"
+        raise ValueError(how)  # noqa: TRY004  # pydantic reports a ValueError only
+    if isinstance(value, str) and not _VERSION.fullmatch(value):
+        raise ValueError(f"`{value}` is no version of a client: write it as its registry does, such as 2.10.0")
+    return value
 
 
 class Arm(Part):
     """One variant of a client in a workload, which reports the rack ``client_rack`` to Kafka (KIP-392), or none.
 
-    The names in ``settings`` are librdkafka's for the client ``confluent``, Kafka's for ``reference`` and ``java``, and
-    those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica``,
-    ``partitioner`` and ``switch`` (of the partitioner) turn rules of the ``reference`` client on or off.
+    A library (``names.LIBRARIES``) runs at one ``version`` in a shipped program that is built from the library's
+    package registry. So does ``java`` with a ``version``; without one it has the version of the brokers.
+
+    The names in ``settings`` are librdkafka's for the client ``confluent``, Kafka's for ``reference`` and ``java``,
+    those of the library, and those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``,
+    ``read_replica``, ``partitioner`` and ``switch`` (of the partitioner) turn rules of the ``reference`` client on or
+    off.
 
     A ``service`` is a program (``command``) or a container (``image``, with ``command`` as its arguments) that knows
     nothing of Aftershock. In ``command``, in the values of its environment ``env``, and in the text of its ``file``,
@@ -372,7 +391,12 @@ class Arm(Part):
     path of the file) are replaced.
     """
 
-    client: Literal["confluent", "reference", "java", "exec", "service"] = "confluent"
+    client: Client = "confluent"
+    version: Annotated[
+        str | None,
+        BeforeValidator(_version),
+        Field(description="version of the library in its package registry, such as 2.3.0"),
+    ] = None
     command: Annotated[
         tuple[str, ...], Field(description="command line of the program that an `exec` client or a `service` runs")
     ] = ()
@@ -399,6 +423,13 @@ class Arm(Part):
             switch = next(iter(self.switches))
             sentence = f"`{switch}` only applies to `client: reference`, and the arm's client is {self.client}"
             raise ValueError(f"{sentence}: remove it")
+        if self.version is None and self.client in LIBRARIES:
+            raise ValueError(f"`client: {self.client}` needs a `version`, such as `version: 2.3.0`; see `{_LIST}`")
+        if self.version is not None and self.client not in (*LIBRARIES, "java"):
+            remedy = "write `client: librdkafka`" if self.client == "confluent" else "remove it"
+            raise ValueError(f"`version` can't be chosen for the client {self.client}: {remedy}")
+        if self.version is not None and "share" in self.settings:
+            raise ValueError("`share` runs Kafka's client of the brokers' version: remove `version`")
         if self.switch and self.partitioner == "sticky":
             raise ValueError("`partitioner: sticky` has no `switch`, which is a rule of KIP-794: remove `switch`")
         if self.client == "service":
@@ -453,6 +484,10 @@ class Workload(Part):
             other = "consume" if self.consume else "commit"
             raise ValueError(f"`{other}` and `pipe` exclude each other in one workload: give `{other}` one of its own")
         for name, arm in self.arms.items():
+            if self.pipe and arm.version is not None:
+                raise ValueError(
+                    f"the pipe of the arm `{name}` runs Kafka's client of the brokers' version: remove `version`"
+                )
             if self.pipe and arm.client not in PIPE_CLIENTS:
                 ours = " or ".join(PIPE_CLIENTS[1:])
                 raise ValueError(
@@ -473,6 +508,8 @@ class Workload(Part):
             number, produce = arm.settings.get("num-records"), self.produce
             if arm.client != "java" or number is None:
                 continue
+            if arm.version is not None:
+                raise ValueError("`num-records` runs Kafka's tool, which has the brokers' version: remove `version`")
             if type(number) is not int or number < 1:
                 raise ValueError(f"`num-records` is the number of records to send, got {number!r}: write 1200000")
             if produce is None or produce.topic is None or produce.keys or produce.producers > 1 or produce.transaction:

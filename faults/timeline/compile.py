@@ -225,6 +225,7 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
     for name, arm in workload.arms.items():
         data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}
         data |= {"switches": arm.switches} if arm.switches else {}
+        data |= {"version": arm.version} if arm.version else {}
         data |= {"command": list(arm.command)} if arm.command else {}
         if arm.client == "service":
             service = {"image": arm.image, "env": dict(arm.env), "file": arm.file}

@@ -24,6 +24,9 @@ from aftershock.workloads.adapters.conformance.checks import Result, examine
 
 RACK = "a"
 PATIENCE_S = 30.0
+LACKED_AS = {"transaction": "transactions"}
+"""Words of a shipped program's ``lacks`` for operations that have another name there."""
+
 _WIDTH = 80
 _INDENT = " " * 8
 
@@ -66,12 +69,13 @@ def refuse_nonconforming(name: str, arm: Mapping[str, Any], kafka: str | None, l
     """Raise AftershockError with the rule and the reason if an arm's program fails a check to produce or consume."""
     command = arm["command"]
     log(f"checking the conformance of {name}")
+    by_hand = f"--client {arm['client']}@{arm['version']}" if "version" in arm else f"-- {shlex.join(command)}"
     with leased_cluster(kafka, log) as cluster:
         for result in examine(Bench(command, cluster, PATIENCE_S, arm.get("settings")), ["produce", "consume"]):
             if result.outcome == "failed":
                 raise AftershockError(
                     f"{name} does not follow the protocol of `client: exec`: {result.rule}: "
-                    f"{visible(result.reason.splitlines()[0])}; see: aftershock conformance -- {shlex.join(command)}"
+                    f"{visible(result.reason.splitlines()[0])}; see: aftershock conformance {by_hand}"
                 )
 
 

@@ -20,6 +20,7 @@ from aftershock.faults.sections.document import load
 from aftershock.faults.sections.workloads import ARMS_MAX
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.campaigns.store import Planned
+from aftershock.harness.clients.catalogue import parse
 from aftershock.results.studies.audit import ADVISED, advised
 from aftershock.workloads.load.assignment import parse_setting
 
@@ -60,22 +61,32 @@ Clients: TypeAlias = Mapping[str, Mapping[str, Any]]
 def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
     """Return the clients of ``--client`` (``[NAME=]CLIENT``) with their ``--settings`` (``CLIENT:KEY=VALUE``).
 
-    The name of a client is by default the client itself, or the name of its program without suffix. Raises
-    AftershockError for an unknown client, a client named twice, or settings of a client that is not audited.
+    The name of a client is by default the client itself, ``librdkafka-2.3.0`` for ``librdkafka@2.3.0``, or the name of
+    its program without suffix. Raises AftershockError for an unknown client, a client named twice, or settings of a
+    client that is not audited.
     """
     arms: dict[str, dict[str, Any]] = {}
     for text in texts:
         named = re.fullmatch(r"([a-z0-9][a-z0-9_.-]*)=(.+)", text)
         client = named[2] if named else text
         program = shlex.split(client.removeprefix(_EXEC)) if client.startswith(_EXEC) else []
-        if not program and client not in _CLIENTS:
-            raise AftershockError(f"--client {text} is unknown; name {', '.join(_CLIENTS)}, or exec:PROGRAM")
-        name = named[1] if named else Path(program[0]).stem if program else client
+        arm: dict[str, Any] = {}
+        if program:
+            arm = {"client": "exec", "command": program}
+        elif "@" in client:
+            arm = dict(zip(("client", "version"), parse(client), strict=True))
+        elif client in _CLIENTS:
+            arm = dict(_CLIENTS[client])
+        else:
+            raise AftershockError(
+                f"--client {text} is unknown; name {', '.join(_CLIENTS)}, CLIENT@VERSION or exec:PROGRAM"
+            )
+        name = named[1] if named else Path(program[0]).stem if program else client.replace("@", "-")
         if name in arms:
             raise AftershockError(
                 f"--client {text}: another client is named {name} already; give each a name of its own: NAME={client}"
             )
-        arms[name] = {"client": "exec", "command": program} if program else dict(_CLIENTS[client])
+        arms[name] = arm
     for text in settings:
         name, _, setting = text.partition(":")
         try:

@@ -21,7 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cli import adhoc, analysis, init, machine, plan_new, plans, search, zoo
+from aftershock.harness.cli import adhoc, analysis, clients, init, machine, plan_new, plans, search, zoo
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
@@ -174,6 +174,7 @@ def verdict(
 
 app.add_typer(adhoc.clusters, name="cluster")
 app.add_typer(adhoc.runs, name="runs")
+app.add_typer(clients.clients, name="clients")
 _COMMANDS: tuple[Callable[..., int], ...] = (
     machine.images,
     machine.doctor,

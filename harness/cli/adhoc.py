@@ -6,6 +6,7 @@ injected or not healed, and 130 if an interrupt ended the fault and it was heale
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -173,10 +174,17 @@ def conformance(
         list[str] | None,
         typer.Argument(metavar="COMMAND…", help="Command that starts the client program; write it last, after `--`."),
     ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(metavar="CLIENT@VERSION", help="Check the shipped program around this version, not a COMMAND."),
+    ] = None,
     operation: Annotated[
         list[str] | None,
         typer.Option(
-            "--op", metavar="NAME", help="Checks to make: produce, consume, commit, group; default: the first two."
+            "--op",
+            metavar="NAME",
+            help="Checks to make: produce, consume, commit, group, transaction; default: the first two, or all of a "
+            "shipped program.",
         ),
     ] = None,
     settings: Annotated[
@@ -201,7 +209,9 @@ def conformance(
     """Check that a client program follows the protocol of `client: exec`; exit code 1 if it does not."""
     from contextlib import nullcontext
 
-    from aftershock.harness.adhoc.conformance import document, leased_cluster, table, text
+    from aftershock.harness.adhoc.conformance import LACKED_AS, document, leased_cluster, table, text
+    from aftershock.harness.clients.build import built
+    from aftershock.harness.clients.catalogue import parse
     from aftershock.harness.run.job import Permissions, normalise, permitted_addresses, read_project_file
     from aftershock.harness.run.progress import Progress
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
@@ -212,9 +222,9 @@ def conformance(
     if as_schema:
         print(json.dumps(schema(), indent=1))
         return 0
-    operations = operation or ["produce", "consume"]
-    if not command:
-        raise AftershockError("no client program to check; write its command after --")
+    operations = operation or (list(CHECKS) if client else ["produce", "consume"])
+    if bool(command) == bool(client):
+        raise AftershockError("name one program to check: its command after --, or --client CLIENT@VERSION")
     if unknown := [name for name in operations if name not in CHECKS]:
         raise AftershockError(f"--op {unknown[0]} is no operation; write one of {', '.join(CHECKS)}")
     try:
@@ -229,13 +239,22 @@ def conformance(
                 f"--bootstrap {address}: the checks create topics and groups there; add {option} to allow that"
             )
     log = Progress().log
+    lacks: Mapping[str, str] = {}
+    if client:
+        program = built(*parse(client), log)
+        command, lacks = [*program.command], program.lacks
+        operations = [name for name in operations if LACKED_AS.get(name, name) not in lacks]
+        for word, reason in lacks.items():
+            print(f"lacks   {word}: {reason}", file=sys.stderr if as_json else sys.stdout, flush=True)
+        if not operations:
+            raise AftershockError(f"{client} offers none of the operations that --op names")
     with nullcontext(StandingCluster(bootstrap)) if bootstrap else leased_cluster(kafka, log) as cluster:
         results = []
-        for result in examine(Bench(command, cluster, patience_s, typed), operations):
+        for result in examine(Bench(command or (), cluster, patience_s, typed), operations):
             results.append(result)
             print(text(result), file=sys.stderr if as_json else sys.stdout, flush=True)
     if as_json:
-        print(json.dumps(document(results, command, cluster.bootstrap), indent=1))
+        print(json.dumps(document(results, command or (), cluster.bootstrap) | {"lacks": lacks}, indent=1))
     else:
         print(f"\n{table(results)}")
     return 1 if any(result.outcome == "failed" for result in results) else 0

@@ -236,7 +236,9 @@ def audit(
     client: Annotated[
         list[str] | None,
         typer.Option(
-            "--client", metavar="[NAME=]CLIENT", help="librdkafka, java, reference, or exec:PROGRAM; repeatable."
+            "--client",
+            metavar="[NAME=]CLIENT",
+            help="librdkafka, java, reference, CLIENT@VERSION (librdkafka@2.3.0), or exec:PROGRAM; repeatable.",
         ),
     ] = None,
     settings: Annotated[
@@ -269,6 +271,7 @@ def audit(
     from aftershock.harness.campaigns import store
     from aftershock.harness.campaigns.runner import warm_cluster
     from aftershock.harness.campaigns.store import Planned
+    from aftershock.harness.clients.build import built
     from aftershock.harness.run.job import prepare
     from aftershock.harness.run.progress import Progress
 
@@ -293,7 +296,10 @@ def audit(
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
     for name, arm in clients.items():
-        if "command" in arm:
+        if "version" in arm:
+            program = built(arm["client"], arm["version"], progress.log)
+            refuse_nonconforming(name, {**arm, "command": program.command}, against, progress.log)
+        elif "command" in arm:
             refuse_nonconforming(name, arm, against, progress.log)
     with warm_cluster(lab.NAME, home, spark, progress, console, reports=True) as run_plan:
 

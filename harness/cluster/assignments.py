@@ -62,8 +62,8 @@ class RunContext:
     ``origin_ns`` is the start of the run's clock, by ``time.monotonic_ns()``. ``spool`` is the folder in shared memory
     to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
     which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
-    Java client. ``labels`` mark containers of the run. ``images`` has the image on the engine for each image of a
-    service that the plan names.
+    Java client. ``programs`` has the command of each client with a version. ``labels`` mark containers of the run.
+    ``images`` has the image on the engine for each image of a service that the plan names.
     """
 
     run_id: str
@@ -74,6 +74,7 @@ class RunContext:
     broker_racks: Mapping[int, str]
     begin: EndOffsets = field(default_factory=dict)
     java: tuple[str, ...] = ()
+    programs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
 
@@ -224,9 +225,14 @@ def _connection(
     context: RunContext,
 ) -> dict[str, Any]:
     topic, *more = (context.topics[name] for name in topic_names(load))
+    program: dict[str, Any] = {}
+    if common.get("version"):
+        program = {"command": context.programs[common["client"], common["version"]]}
+    elif common["client"] == "java":
+        program = {"command": label_worker(context.java, worker)}
     return {
         **common,
-        **({"command": label_worker(context.java, worker)} if common["client"] == "java" else {}),
+        **program,
         "op": op,
         "worker": worker,
         "topic": topic.name,

@@ -63,6 +63,7 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
         image = engine.java_client_image(engine.connect(), kafka, progress.log)
         java = java_command(image.name, labels)
     images = job.service_images(progress.log)
+    programs = job.programs(progress.log)
     clock = RunClock.starting_now()
     plan_file = str(job.file) if job.file else None
     origin_unix_us = time.time_ns() // 1000 - clock.now_us()
@@ -70,7 +71,7 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     home.update(plan_file=plan_file, rehearse=job.rehearse, **times, **cluster_facts)
     spool = spool_for(home.run_id, home.path)
     try:
-        asyncio.run(_run_load(job, cluster, home, spool.path, clock, progress, java, labels, images))
+        asyncio.run(_run_load(job, cluster, home, spool.path, clock, progress, java, programs, labels, images))
     except AftershockError as error:
         for sentence in cluster.exits():
             error.add_note(sentence)
@@ -90,20 +91,24 @@ async def _run_load(
     clock: RunClock,
     progress: Progress,
     java: tuple[str, ...],
+    programs: Mapping[tuple[str, str], tuple[str, ...]],
     labels: Mapping[str, str],
     images: Mapping[str, str],
 ) -> None:
     """Run the load and the faults, and write the evidence to the run directory ``home``.
 
     The clients write their rows to the folder ``spool`` in shared memory. ``java`` is the command that starts Kafka's
-    own Java client; empty if no arm uses the Java client. ``labels`` mark the containers of services, ``images`` has
-    their images by the names in the plan.
+    own Java client; empty if no arm uses the Java client. ``programs`` has the command of each client with a version.
+    ``labels`` mark the containers of services, ``images`` has their images by the names in the plan.
     """
     timeline = job.timeline
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
     context = RunContext(
-        *(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java, labels, images)
+        *(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java),
+        programs,
+        labels,
+        images,
     )
     clients = assignments(timeline, cluster, context)
     transactional = recorded_topics(timeline)

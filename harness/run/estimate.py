@@ -14,12 +14,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.safety.lease import cache_folder
-from aftershock.names import topic_names
+from aftershock.names import Client, topic_names
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.workloads.load.spool import CONSUME_ROW, OVERDUE_US, PRODUCE_ROW, ROWS
 
@@ -43,7 +43,7 @@ _OUTCOME, _LOG, _OFFSET = 6, 2, 3  # bytes for each row on the disk
 _FILES = 12_000  # bytes for each client, beside its rows
 _RUN = 12_000_000  # logs, report and results of judging
 _METRICS_A_SECOND, _METRICS_A_CLIENT = 100, 50
-_EVENTS_A_SECOND = {"reference": 1_000, "confluent": 60, "java": 60, "exec": 60, "service": 60}
+_EVENTS_A_SECOND = {client: 1_000 if client == "reference" else 60 for client in get_args(Client)}
 _FAULT = 14_000  # bytes in the journal and the timeline
 _RECORD, _REPLICA = 100, 12_000_000  # bytes of a broker for each record beside the value, and for each replica
 

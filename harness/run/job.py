@@ -28,6 +28,7 @@ from aftershock.faults.sections.cluster import Attach, BlockDevice
 from aftershock.faults.sections.document import Location, did_you_mean, format_problems
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.clients.arms import programs_of
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import describe_cluster, secured_by
 from aftershock.harness.cluster.broker_containers import find
@@ -83,7 +84,14 @@ class Job:
     @property
     def has_java_clients(self) -> bool:
         arms = [arm for workload in self.checked.plan.workloads for arm in workload.arms.values()]
-        return any(arm.client == "java" for arm in arms)
+        return any(arm.client == "java" and arm.version is None for arm in arms)
+
+    def programs(self, log: Log) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Return the command of each client with a version; programs that are missing are built.
+
+        Raises ProgramError, with positions in the plan, if a version can't be built, or lacks what the plan needs.
+        """
+        return {key: program.command for key, program in programs_of(self.checked, log).items()}
 
     def service_images(self, log: Log) -> dict[str, str]:
         """Return the image on the engine for each image of a service that the plan names; shipped images are built.

@@ -55,12 +55,14 @@ def perform(
     A run whose plan has SLOs on latency waits until no other run uses the host. With ``keep`` the launched cluster runs
     on. ``spark`` is a Spark master. ``drive`` runs the plan on a cluster that stands already.
 
-    Raises PlanError, before anything starts, if this host can't drive the plan (`preflight`), EngineError if Docker
+    Raises PlanError, before anything starts, if this host can't drive the plan (`preflight`), ProgramError
+    if a version of a client is not available, EngineError if Docker
     does not answer or an image is not available, ClusterError if the cluster did not start, FaultError if a fault could
     not be healed, WorkloadError if a client process died, and LeaseError if the host's lock files can't be used.
     """
     log = progress.log
     attach = None if keep or job.kafka else job.attach
+    job.programs(log)
     limits = read_limits()
     if attach:
         sweep(None, log)
@@ -167,6 +169,7 @@ def drive_leased(
     progress, client = Progress(console), engine.connect()
     if not (suite.folder / "pool").exists():
         sweep(client, progress.log)
+    job.programs(progress.log)
     preflight(job.timeline, suite.folder, engine.volumes_folder(client), read_limits(), progress.log)
     with ExitStack() as quiet_host:
         quiet_host.enter_context(host_lease(kind, test, progress.log))

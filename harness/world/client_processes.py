@@ -395,7 +395,10 @@ class ClientProcesses:
     def _containers(self, worker: str) -> list[Container]:
         assignment = self._assignment(worker)
         in_container = isinstance(assignment, PipeAssignment) and assignment.in_container
-        if assignment is not None and assignment.client != "java" and not in_container:
+        in_container = in_container or (
+            assignment is not None and assignment.client == "java" and assignment.version is None
+        )
+        if assignment is not None and not in_container:
             return []
         filters = {"label": [f"{RUN}={self._run_id}", f"{WORKER}={worker}"]}
         containers: list[Container] = self._engine.containers.list(filters=filters, ignore_removed=True)

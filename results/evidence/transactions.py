@@ -6,7 +6,7 @@ Functions that take ``workloads`` take those of a timeline, of a run in progress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aftershock.names import OFFSETS_TOPIC, topic_names
+from aftershock.names import LIBRARIES, OFFSETS_TOPIC, ON_LIBRDKAFKA, topic_names
 from aftershock.results.evidence.evidence import Client, Evidence
 
 Workloads = Sequence[Mapping[str, Any]]
@@ -74,9 +74,9 @@ def reads_committed(evidence: Evidence, client: Client) -> bool:
     workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
     isolation = (workload.get("consume") or {}).get("isolation")
     library = (workload["arms"][client.arm] or {}).get("client", "confluent")
-    if isolation is None and library == "exec":
+    if isolation is None and library in ("exec", *LIBRARIES) and library not in ON_LIBRDKAFKA:
         return False  # nobody knows
-    return bool((isolation or (READ_COMMITTED if library == "confluent" else "")) == READ_COMMITTED)
+    return bool((isolation or (READ_COMMITTED if library in ON_LIBRDKAFKA else "")) == READ_COMMITTED)
 
 
 def held_back(evidence: Evidence) -> list[tuple[str, int, int, int]]:

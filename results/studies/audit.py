@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow.compute as pc
 from scipy.special import bdtr
 
+from aftershock.names import ON_LIBRDKAFKA
 from aftershock.results.compare.blocks import Block
 from aftershock.results.model.check import Check, Status
 from aftershock.results.model.text import amount
@@ -189,7 +190,10 @@ _LIBRDKAFKA = (
     Lever("socket.connection.setup.timeout.ms", "30000", "1000", _CONNECTION, _SILENT),
     Lever("reconnect.backoff.max.ms", "10000", "1000", "the pause between attempts to connect", _LOST),
 )
-LEVERS: Mapping[str, Sequence[Lever]] = {"confluent": _LIBRDKAFKA, "java": _KAFKA, "reference": _KAFKA}
+LEVERS: Mapping[str, Sequence[Lever]] = {
+    **dict.fromkeys(ON_LIBRDKAFKA, _LIBRDKAFKA),
+    **dict.fromkeys(("java", "reference"), _KAFKA),
+}
 """Levers by the kind of a client in a plan."""
 
 

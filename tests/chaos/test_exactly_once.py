@@ -170,7 +170,7 @@ faults:
 def test_each_client_at_each_version(aftershock: Any, level: int) -> None:
     """The program that commits what it is ordered to abort is found by one check; nobody else is blamed."""
     try:
-        command = next(client.command for client in CLIENTS if client.folder == "franz_go")
+        command = next(client.command for client in CLIENTS if client.name == "franz-go")
     except Missing as reason:
         pytest.skip(str(reason))
     plan = CLIENTS_PLAN.replace("LEVEL", str(level)).replace("COMMAND", json.dumps(command))

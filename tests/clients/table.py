@@ -1,4 +1,4 @@
-"""Run the conformance checks of every client under ``tests/clients``, and write the table in ``docs/CLIENTS.md``.
+"""Run the conformance checks of every client with a version, at its newest one; write the table in ``docs/CLIENTS.md``.
 
 ``python -m aftershock.tests.clients.table`` takes about five minutes. A client whose tools are missing has the reason
 in its row.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from aftershock.names import Client
 from aftershock.workloads.load.schedule import groups_by_coordinator
 from aftershock.workloads.load.security import PLAINTEXT_SETTINGS, SecuritySettings
 
@@ -66,7 +67,8 @@ class _Assignment(_Message):
     worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # names process, log file and spool: unique in the run
     workload: str
     arm: str
-    client: Literal["confluent", "reference", "java", "exec", "service"] = "confluent"
+    client: Client = "confluent"
+    version: str | None = None  # of the library in a program that was built for it
     topic: str  # the first of several
     topic_id: str
     partitions: int = Field(ge=1)
@@ -76,7 +78,7 @@ class _Assignment(_Message):
     client_rack: str | None = None  # rack that the client reports to Kafka
     settings: dict[str, Setting] = Field(default_factory=dict)  # in the client's own names; override the harness's
     switches: dict[str, Any] = Field(default_factory=dict)  # rules of a reference client that the plan set
-    command: tuple[str, ...] = ()  # starts the program of an `exec` or `java` client
+    command: tuple[str, ...] = ()  # starts the program of any client but `confluent` and `reference`
     values: dict[str, dict[str, Any]] = Field(default_factory=dict)  # by topic, the template of its JSON values
     broker_racks: dict[int, str] = Field(default_factory=dict)
     security: SecuritySettings = PLAINTEXT_SETTINGS  # names the variables of the secrets, never the secrets

@@ -195,11 +195,11 @@ class Client(Protocol):
 def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
     """Create the producer, consumer or committer of the assignment, from the client library that it names.
 
-    Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``), also the one that
-    drives its own load (``benchmark``). Only the module of
+    Kafka's Java clients, and libraries of a chosen version, run as programs that speak the protocol of ``exec``
+    (``docs/EXEC.md``), also the one that drives its own load (``benchmark``). Only the module of
     the chosen client library is imported, because a worker's memory and start-up time are measured.
     """
-    library: str = "exec" if assignment.client == "java" else assignment.client
+    library: str = assignment.client if assignment.client in ("confluent", "reference") else "exec"
     if assignment.op == "pipe":
         library = "service"
     if isinstance(assignment, ProduceAssignment) and assignment.num_records is not None:

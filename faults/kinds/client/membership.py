@@ -47,6 +47,7 @@ from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.services import MEMBERS_MAX
 from aftershock.faults.sections.units import Duration, format_duration
 from aftershock.faults.targets.clients import Op
+from aftershock.names import LIBRARIES, ON_LIBRDKAFKA
 
 JOINED_DEADLINE_MS = 60_000
 
@@ -337,7 +338,8 @@ class Evict(MemberFault):
                     continue
                 setting = arm.settings.get("max.poll.interval.ms", POLL_INTERVAL_DEFAULT_MS)
                 limit_ms = int(str(setting)) if str(setting).isdecimal() else POLL_INTERVAL_DEFAULT_MS
-                if arm.client != "exec" and self.for_ <= limit_ms:
+                has_limit = arm.client not in ("exec", *LIBRARIES) or arm.client in ON_LIBRDKAFKA
+                if has_limit and self.for_ <= limit_ms:
                     limit, longer = format_duration(limit_ms), format_duration(limit_ms + 5000)
                     message = (
                         f"`{workload.name}/{name}` leaves its group only {limit} after its last poll: lengthen `for` "

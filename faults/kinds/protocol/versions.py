@@ -19,6 +19,7 @@ from aftershock.faults.runtime.record import Witness
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.transactional_ids import has_transactions
 from aftershock.faults.targets.values import Answer
+from aftershock.names import ON_LIBRDKAFKA
 
 _NONE = "none"
 _NOT_OFFERED = -1
@@ -101,7 +102,7 @@ class CapVersions(TamperFault):
         finalized = ((plan.cluster.features if plan.cluster else None) or {}).get(TRANSACTION_VERSION, 2)
         # librdkafka speaks version 1 only
         others = (
-            load for load in plan.workloads.values() if {arm.client for arm in load.arms.values()} != {"confluent"}
+            load for load in plan.workloads.values() if {arm.client for arm in load.arms.values()} - {*ON_LIBRDKAFKA}
         )
         mixing = next((load.name for load in others if has_transactions(load)), None)
         if capped and mixing and finalized > 1:

@@ -25,7 +25,7 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from urllib3.exceptions import HTTPError
 
-from aftershock.errors import ImageError, Log
+from aftershock.errors import AftershockError, ImageError, Log
 from aftershock.harness.safety.lease import Lock, cache_folder, hold
 
 REPOSITORY = "aftershock"
@@ -221,7 +221,12 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
 
 
 class Build:
-    """A running image build; ``scratch`` is a temporary folder, ``context`` its subfolder with the Dockerfile."""
+    """A running image build; ``scratch`` is a temporary folder, ``context`` its subfolder with the Dockerfile.
+
+    A failed step raises ``error``.
+    """
+
+    error: type[AftershockError] = ImageError
 
     def __init__(self, subject: str, log: Log, log_path: Path, scratch: Path) -> None:
         self.subject, self.log, self.log_path = subject, log, log_path
@@ -230,7 +235,7 @@ class Build:
 
     @contextmanager
     def step(self, name: str, about_s: int) -> Iterator[None]:
-        """Log a step of an image build; raise ImageError with the log's last lines if the ``with`` block failed."""
+        """Log a step of a build; raise ``error`` with the log's last lines if the ``with`` block failed."""
         self.log(f"building {self.subject}: {name}, about {about_s} s")
         self.note(f"=== {name}")
         try:
@@ -238,7 +243,7 @@ class Build:
         except (StepError, OSError, DockerException, requests.RequestException, HTTPError) as error:
             lines = self.log_path.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
             tail = "\n".join(f"  | {line}" for line in lines)
-            raise ImageError(
+            raise self.error(
                 f"building {self.subject} failed in step “{name}”: {error}\nlog: {self.log_path}, ending with\n{tail}"
             ) from error
 

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from aftershock.names import LIBRARIES, ON_LIBRDKAFKA
+
 ROUND_MS = 1_000  # a metadata request and its response on a busy host
 RECONNECT_MS = 200  # the first attempt to connect: reconnect.backoff.ms of 50 ms (Java) or 100 ms, with jitter
 FETCH_BACKOFF_MS = 1_000  # replica.fetch.backoff.ms, after which a follower connects again
@@ -117,13 +119,14 @@ def client_waits(
 ) -> ClientWaits:
     """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``.
 
-    A program (``exec``) may declare its settings under Kafka's or librdkafka's names in the plan; otherwise the longer
-    defaults apply. If the plan or the client's settings name the consumer protocol (KIP-848), brokers determine the
-    session timeout and the heartbeat interval.
+    A program (``exec``, or around a library) may declare its settings under Kafka's or librdkafka's names in the plan;
+    otherwise the longer defaults apply. If the plan or the client's settings name the consumer protocol (KIP-848),
+    brokers determine the session timeout and the heartbeat interval.
     """
     values = {key.replace("_", "."): value for key, value in own.items()}
     defaults = _NAMES.get(client, _LIBRDKAFKA)
-    if client == "exec" and "request.timeout.ms" in values and "socket.timeout.ms" not in values:
+    foreign = client in ("exec", *LIBRARIES) and client not in ON_LIBRDKAFKA
+    if foreign and "request.timeout.ms" in values and "socket.timeout.ms" not in values:
         defaults = (_JAVA[0], *_LIBRDKAFKA[1:])
 
     def term(name: str, default: float, times: float = 1) -> Term:
@@ -131,7 +134,7 @@ def client_waits(
 
     request, reconnect, retry = (term(*setting) for setting in defaults)
     attempt = None
-    if client != "exec":
+    if not foreign:
         attempt = Term("an attempt to connect", min(request.ms, _ATTEMPT_MS))
     what = "group" if grouped else "transactions"
     loading = (Term("to find the coordinator", ROUND_MS), Term(f"the coordinator's loading of the {what}", ROUND_MS))

@@ -1,5 +1,6 @@
 """Conformance checks of transactions; the docstring of a check is printed with its result."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -89,10 +90,11 @@ def commits_nothing_during_an_outage(bench: Bench) -> None:
             report = _transact(session, "commit_transaction", GIVE_UP, _SOON_MS / 1000 + GRACE_S)
             if report.error is None:
                 raise Violation("the client reported a commit as carried out while every broker was down", NEVER_GUESS)
-        while report.error is not None and report.then == "repeat":
-            report = _transact(session, "commit_transaction", COMMITTED)
+        report = _repeated(session, "commit_transaction", report)
         if report.error is not None and report.then == "abort":
-            _done(session, "abort_transaction")
+            aborted = _repeated(session, "abort_transaction", _transact(session, "abort_transaction", COMMITTED))
+            if aborted.error is not None:
+                raise Violation(f"the client reported the abort as failed ({aborted.error}) after the outage", GIVE_UP)
         elif report.error is not None:
             _done(session, "reopen_producer", REOPEN)
         session.close()
@@ -156,6 +158,14 @@ def _transact(
 def _done(session: ClientSession, do: TransactionOrder, rule: Rule = EXACTLY_ONCE) -> None:
     if (error := _transact(session, do, rule).error) is not None:
         raise Violation(f"the client reported {do} as failed ({error}), although all brokers were up", rule)
+
+
+def _repeated(session: ClientSession, do: TransactionOrder, report: Transacted) -> Transacted:
+    """Repeat an order as long as the client demands that; return its last report."""
+    until = time.monotonic() + session.patience_s
+    while report.error is not None and report.then == "repeat" and time.monotonic() < until:
+        report = _transact(session, do, COMMITTED)
+    return report
 
 
 def _begin(session: ClientSession) -> None:

@@ -73,7 +73,7 @@ def test_suites() -> None:
 @pytest.mark.parametrize(
     ("clients", "settings", "message"),
     [
-        (["kafka"], [], "--client kafka is unknown; name librdkafka, java, reference, or exec:PROGRAM"),
+        (["kafka"], [], "--client kafka is unknown; name librdkafka, java, reference, CLIENT@VERSION or exec:PROGRAM"),
         (["java", "exec:./java"], [], "another client is named java already; .* NAME=exec:./java"),
         (["java"], ["jav:a=b"], r"--settings jav:a=b is not CLIENT:KEY=VALUE .*\(java\)"),
         (["java"], ["java:a"], "is not CLIENT:KEY=VALUE"),

@@ -17,7 +17,6 @@ import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
-import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InterruptException;
@@ -103,10 +102,15 @@ final class Consuming implements ConsumerRebalanceListener {
             told.get("topics").forEach(topic -> names.add(topic.get("name").asText()));
             consumer.subscribe(names, this);
         } else if (protocol.equalsIgnoreCase("consumer")) {
-            consumer.subscribe(new SubscriptionPattern(told.get("pattern").asText()), this);
+            subscribeByBrokers(told.get("pattern").asText());
         } else {
             consumer.subscribe(Pattern.compile(told.get("pattern").asText()), this);
         }
+    }
+
+    /** Subscribe to a pattern of RE2, which Kafka's clients before 4.0 can't. */
+    private void subscribeByBrokers(String pattern) {
+        consumer.subscribe(new org.apache.kafka.clients.consumer.SubscriptionPattern(pattern), this);
     }
 
     @Override

@@ -104,15 +104,22 @@ final class Settings {
     }
 
     private static Map<String, Object> with(JsonNode told, Map<String, Object> config, Set<String> names) {
-        told.get("settings").properties().forEach(setting -> {
-            String name = setting.getKey();
-            if (names.contains(name)) {
-                config.put(name, setting.getValue().asText());
-            } else if (!known(name)) {
-                throw new IllegalArgumentException("Kafka's clients have no setting " + name);
+        JsonNode settings = told.get("settings");
+        requireKnown(settings);
+        settings.properties().forEach(setting -> {
+            if (names.contains(setting.getKey())) {
+                config.put(setting.getKey(), setting.getValue().asText());
             }
         });
         return config;
+    }
+
+    static void requireKnown(JsonNode settings) {
+        settings.properties().forEach(setting -> {
+            if (!known(setting.getKey())) {
+                throw new IllegalArgumentException("Kafka's clients have no setting " + setting.getKey());
+            }
+        });
     }
 
     private static boolean known(String name) {

@@ -32,7 +32,7 @@ func transact(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 	)
 	own := &transactions{start: start, options: options, versions: versions}
 	own.open()
-	pipe.Say("ready", "accepts", []string{"transactions"})
+	pipe.Say("ready", "accepts", []string{"topics", "transactions"})
 	for order := range orders {
 		switch order.Do {
 		case "send":
@@ -48,15 +48,11 @@ func transact(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 			own.client.Close()
 			pipe.AwaitReports()
 			own.open()
-			transacted(order.Do)
+			pipe.Transacted(order.Do)
 		}
 	}
 	own.client.Close() // the coordinator aborts a transaction that is open
 	pipe.AwaitReports()
-}
-
-func transacted(order string, details ...any) {
-	pipe.Say("transacted", append([]any{"did", order}, details...)...)
 }
 
 // open opens a client, and gets its producer id, which ends an open transaction.
@@ -72,15 +68,9 @@ func (own *transactions) open() {
 }
 
 func (own *transactions) send(order pipe.Order) {
-	pipe.Begin(order.Seq, own.start.Deadline()+time.Second) // franz-go keeps deadlines between requests only
-	own.client.TryProduce(background, record(own.start, order), func(record *kgo.Record, err error) {
-		if err != nil {
-			problem := name(err)
-			own.failed.CompareAndSwap(nil, &problem)
-			fail(order.Seq, err)
-			return
-		}
-		pipe.Acked(order.Seq, "partition", record.Partition, "offset", record.Offset)
+	send(own.client, own.start, order, func(err error) {
+		problem := name(err)
+		own.failed.CompareAndSwap(nil, &problem)
 	})
 }
 
@@ -88,15 +78,15 @@ func (own *transactions) begin() {
 	own.failed.Store(nil)
 	own.versions.added.Store(false)
 	if err := own.client.BeginTransaction(); err != nil {
-		transacted("begin_transaction", "error", name(err))
+		pipe.Transacted("begin_transaction", "error", name(err))
 		return
 	}
 	id, epoch, err := own.client.ProducerID(background)
 	if err != nil {
-		transacted("begin_transaction", "error", name(err))
+		pipe.Transacted("begin_transaction", "error", name(err))
 		return
 	}
-	transacted("begin_transaction", "producer_id", id, "epoch", epoch)
+	pipe.Transacted("begin_transaction", "producer_id", id, "epoch", epoch)
 }
 
 // end commits or aborts. franz-go can't repeat a commit without an answer, so that a new client must take its place.
@@ -108,21 +98,21 @@ func (own *transactions) end(order string, how kgo.TransactionEndTry) {
 		flush = own.client.AbortBufferedRecords
 	}
 	if err := flush(until); err != nil {
-		transacted(order, "error", name(err), "then", "reopen", "in_doubt", false)
+		pipe.Transacted(order, "error", name(err), "then", "reopen", "in_doubt", false)
 		return
 	}
 	if problem := own.failed.Load(); how == kgo.TryCommit && problem != nil {
-		transacted(order, "error", *problem, "then", "abort")
+		pipe.Transacted(order, "error", *problem, "then", "abort")
 		return
 	}
 	err := own.client.EndTransaction(until, how)
 	switch {
 	case err == nil:
-		transacted(order, "version", own.versions.version())
+		pipe.Transacted(order, "version", own.versions.version())
 	case how == kgo.TryCommit && (errors.Is(err, kerr.OperationNotAttempted) || errors.Is(err, kerr.TransactionAbortable)):
-		transacted(order, "error", name(err), "then", "abort")
+		pipe.Transacted(order, "error", name(err), "then", "abort")
 	default:
-		transacted(order, "error", name(err), "then", "reopen")
+		pipe.Transacted(order, "error", name(err), "then", "reopen")
 	}
 }
 

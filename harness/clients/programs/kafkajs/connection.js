@@ -24,12 +24,10 @@ const SETTINGS = {
   'fetch.max.bytes': ['consumer.maxBytes'],
   'fetch.max.wait.ms': ['consumer.maxWaitTimeInMs'],
   'max.partition.fetch.bytes': ['consumer.maxBytesPerPartition'],
-  'isolation.level': ['consumer.readUncommitted'],
 };
 // Values of the settings that are no integers
 const WORDS = {
   'compression.type': { none: CompressionTypes.None, gzip: CompressionTypes.GZIP },
-  'isolation.level': { read_uncommitted: true, read_committed: false },
 };
 
 // Return the options of KafkaJS, and of this program's queues, that the arm's settings select.

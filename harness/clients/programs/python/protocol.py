@@ -1,17 +1,21 @@
-"""Protocol of ``docs/EXEC.md`` for the clients in Python: orders on standard input, reports on standard output."""
+"""Protocol of ``docs/EXEC.md`` for the programs in Python: orders on standard input, reports on standard output.
+
+The programs run in environments of their own, which have one library and nothing of Aftershock.
+"""
 
 import json
 import os
 import sys
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
-
-from kio.schema.errors import ErrorCode
 
 _output, _pending = Lock(), Lock()
 _due: dict[int, float] = {}  # the deadline of each order without a report; all orders have the same time limit
@@ -25,8 +29,28 @@ def say(report: str, **details: object) -> None:
         sys.stdout.flush()
 
 
-def run(**operations: Callable[[dict[str, Any]], None]) -> None:
-    """Read the start order, and run its operation; the end of standard input ends the process at once."""
+def say_timed(report: str, **details: object) -> None:
+    """Report with the time on the host's monotonic clock."""
+    say(report, **details, at_ns=time.monotonic_ns())
+
+
+def run(
+    module: str,
+    operations: Mapping[str, Callable[[dict[str, Any]], None]],
+    *,
+    lacks: Mapping[str, str],
+    unknown: Callable[[str], bool],
+) -> None:
+    """Read the start order, and run its operation; the end of standard input ends the process at once.
+
+    With the arguments ``--describe SETTINGS``, only tell the version of the library (``module``), what it ``lacks``,
+    and which of an arm's settings are ``unknown`` to it.
+    """
+    if sys.argv[1:2] == ["--describe"]:
+        own = [name for name in json.loads(sys.argv[2]) if unknown(name.replace(".", "_"))]
+        refused = f"{module} has no setting {own[0]}" if own else None
+        sys.stdout.write(json.dumps({"version": version(module), "lacks": lacks, "refused": refused}))
+        return
     start = json.loads(sys.stdin.readline())
     Thread(target=_read, daemon=True).start()
     Thread(target=_expire, daemon=True).start()
@@ -82,30 +106,90 @@ def mark_of(headers: Any) -> str | None:
     return None if mark is None else b64encode(mark).decode()
 
 
-def say_record(record: Any) -> None:
-    """Report a record of kafka-python or aiokafka."""
-    mark, size_bytes = mark_of(record.headers), len(record.value or b"")
-    say("record", partition=record.partition, offset=record.offset, mark=mark, size_bytes=size_bytes)
+def topic_names(start: dict[str, Any]) -> list[str]:
+    return [topic["name"] for topic in start["topics"]]
 
 
-def assign_positions(consumer: Any, partition_of: Callable[[str, int], Any], start: dict[str, Any]) -> None:
+def say_partitions(report: str, start: dict[str, Any], partitions: Any, **details: object) -> None:
+    """Report partitions as ``assigned``, ``revoked`` or ``lost``, each topic of the order by itself."""
+    numbers: dict[str, list[int]] = {name: [] for name in topic_names(start)}
+    for place in partitions:
+        numbers.setdefault(place.topic, []).append(place.partition)
+    for topic, own in numbers.items():
+        say_timed(report, topic=topic, partitions=own, **details)
+
+
+def start_positions(consumer: Any, partition_of: Callable[[str, int], Any], start: dict[str, Any]) -> None:
     """Let a consumer of kafka-python or aiokafka without a group read each partition from its start position."""
-    starts = {partition_of(start["topic"], int(number)): offset for number, offset in start["positions"].items()}
+    starts = {
+        partition_of(topic["name"], int(number)): offset
+        for topic in start["topics"]
+        for number, offset in topic["positions"].items()
+    }
     consumer.assign(list(starts))
     for partition, offset in starts.items():
         consumer.seek(partition, offset)
-    say("assigned", partitions=[partition.partition for partition in starts])
-    say("ready")
+    say_partitions("assigned", start, starts)
+
+
+class Processed:
+    """What a consumer has processed and not committed, by partition of kafka-python or aiokafka."""
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        self._schedule = start["commit"] or {}
+        self._processing_s = start["processing_ms"] / 1000
+        self._offsets: dict[Any, int] = {}
+        self._records, self._committed = 0, time.monotonic()
+
+    def process(self, place: Any, record: Any) -> None:
+        """Take the time of processing, and report the record."""
+        time.sleep(self._processing_s)
+        mark, size_bytes = mark_of(record.headers), len(record.value or b"")
+        say_timed(
+            "record",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            mark=mark,
+            size_bytes=size_bytes,
+        )
+        self._offsets[place] = record.offset + 1
+        self._records += 1
+
+    def due(self) -> dict[Any, int]:
+        """Return and forget the offsets to commit, if a commit is due by the order's schedule."""
+        every_ms, every_records = self._schedule.get("every_ms"), self._schedule.get("every_records")
+        late = every_ms is not None and time.monotonic() - self._committed >= every_ms / 1000
+        if not self._offsets or not (late or (every_records is not None and self._records >= every_records)):
+            return {}
+        due, self._offsets, self._records, self._committed = self._offsets, {}, 0, time.monotonic()
+        return due
+
+    def take(self, places: Any) -> dict[Any, int]:
+        """Return and forget the offsets of partitions that are given up; none if the library commits by itself."""
+        taken = {place: self._offsets.pop(place) for place in places if place in self._offsets}
+        return taken if self._schedule else {}
+
+
+def say_committed(offsets: Mapping[Any, int], began: float) -> None:
+    """Report offsets that Kafka has accepted, of a commit that was sent at ``began``."""
+    topics: dict[str, dict[str, int]] = {}
+    for place, offset in offsets.items():
+        topics.setdefault(place.topic, {})[str(place.partition)] = offset
+    for topic, numbers in topics.items():
+        say_timed("committed", topic=topic, offsets=numbers, took_us=round(1e6 * (time.monotonic() - began)))
 
 
 def name_of(error: Any) -> str:
     """Return Kafka's name of an exception of kafka-python or aiokafka, or librdkafka's name where Kafka has none."""
     kind = error if isinstance(error, type) else type(error)
-    names = {"KafkaTimeoutError": "_MSG_TIMED_OUT", "KafkaConnectionError": "_TRANSPORT", "TimeoutError": "_TIMED_OUT"}
-    try:
-        return ErrorCode(kind.errno).name.upper()
-    except (AttributeError, ValueError):
-        return names.get(kind.__name__, kind.__name__)
+    own = {"KafkaTimeoutError": "_MSG_TIMED_OUT", "KafkaConnectionError": "_TRANSPORT", "TimeoutError": "_TIMED_OUT"}
+    return _error_names().get(str(getattr(kind, "errno", None))) or own.get(kind.__name__, kind.__name__)
+
+
+@cache
+def _error_names() -> dict[str, str]:
+    return dict(json.loads(Path(__file__).with_name("errors.json").read_text()))
 
 
 def begin(seq: int, deadline_ms: int) -> None:

@@ -36,7 +36,7 @@ class Assignment {
   ready() {
     if (!this.isReady) {
       this.isReady = true;
-      say('ready', { accepts: ['topics'] });
+      say('ready', { accepts: ['topics', 'isolation'] });
     }
   }
 
@@ -107,6 +107,9 @@ function reportCommits(consumer) {
 
 async function consume(start, options) {
   requireSupported(start);
+  if (start.isolation) {
+    options.consumer.readUncommitted = start.isolation === 'read_uncommitted';
+  }
   const kafka = open(start, options);
   await awaitLeaders(kafka, start.topics);
   const assignment = new Assignment(start);

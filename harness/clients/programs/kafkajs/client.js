@@ -13,7 +13,29 @@ const { commit } = require('./commit');
 const { consume } = require('./consume');
 const { produce } = require('./produce');
 
+const LACKS = {
+  transactions: 'the program around KafkaJS does not produce in transactions',
+  protocol: 'KafkaJS has no consumer protocol (KIP-848)',
+  static: 'KafkaJS has no static members (KIP-345)',
+  assignor: 'the program around KafkaJS uses its own round robin',
+};
+
+// Tell the version of the library, what it lacks, and why it refuses the settings of an arm.
+function describe(settings) {
+  let refused = null;
+  try {
+    optionsOf(settings);
+  } catch (error) {
+    refused = error.message;
+  }
+  console.log(JSON.stringify({ version: require('kafkajs/package.json').version, lacks: LACKS, refused }));
+}
+
 async function main() {
+  if (process.argv[2] === '--describe') {
+    describe(JSON.parse(process.argv[3]));
+    return;
+  }
   read();
   const start = await nextOrder();
   const operation = new Map(Object.entries({ produce, consume, commit })).get(start.op);

@@ -1,0 +1,190 @@
+"""Recipes that build the programs around client libraries, at one version of the library each.
+
+A program is built from the library's package registry into a folder of its own: a Python environment, a Go binary, a
+folder of npm packages, a folder of jars, or a Rust binary. No install script of a package runs, except those of
+``confluent-kafka-javascript`` and ``rdkafka``, which compile librdkafka.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import KafkaError
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import ProgramError
+from aftershock.harness.cluster.images import build as images
+from aftershock.harness.safety.lease import cache_folder
+
+FOLDER = "{folder}"
+"""Word in a program's command for the folder in which it is built."""
+
+_PROGRAMS = Path(__file__).parent / "programs"
+_JAVA_SOURCES = Path(images.__file__).parent / "java_client"
+_GO_MIN = (1, 22)  # each turn of a loop has variables of its own
+_LOCAL_ERRORS = range(-200, 0)  # librdkafka's
+
+
+class ProgramBuild(images.Build):
+    """A running build of a program in the folder ``context``."""
+
+    error = ProgramError
+
+    def __init__(self, subject: str, log: Callable[[str], None], log_path: Path, scratch: Path) -> None:
+        super().__init__(subject, log, log_path, scratch)
+        self.context.mkdir()
+
+    def copy(self, folder: Path, names: Sequence[str] = ("*",)) -> None:
+        """Copy the program's sources into the folder in which it is built."""
+        for name in names:
+            for path in sorted(folder.glob(name)):
+                if path.is_dir() and path.name != "__pycache__":
+                    shutil.copytree(path, self.context / path.name)
+                elif path.is_file():
+                    shutil.copy(path, self.context)
+
+    def write_error_names(self, folder: Path) -> None:
+        """Write the names of Kafka's and librdkafka's error codes, which libraries know by other names."""
+        names = {int(code): code.name.upper() for code in ErrorCode}
+        names |= {code: name for code in _LOCAL_ERRORS if (name := KafkaError(code).name()).startswith("_")}
+        (folder / "errors.json").write_text(json.dumps(names))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Recipe of a program: its sources, the function that builds it and returns its command, and the usual time."""
+
+    sources: Sequence[Path]
+    build: Callable[[ProgramBuild, str], Sequence[str]]
+    build_s: int
+    of_interpreter: bool = False  # the built program needs this very Python
+
+    def files(self) -> list[Path]:
+        """Return the files that a change of the program or of its recipe changes."""
+        found = [path for source in self.sources for path in (source.rglob("*") if source.is_dir() else [source])]
+        return [Path(__file__), *(path for path in sorted(found) if path.is_file() and "__pycache__" not in path.parts)]
+
+
+def go(program: str, imported: str, build_s: int, *, older: Mapping[str, str] = {}, cgo: bool = False) -> Recipe:
+    """Return the recipe of a Go program, which imports the library's module by the path ``imported``.
+
+    ``older`` maps the first parts of versions to the path that the module had then. With ``cgo`` it contains a library
+    in C.
+    """
+    sources = [_PROGRAMS / "go" / "pipe", _PROGRAMS / "go" / program]
+    return Recipe(sources, partial(_build_go, program, imported, older, cgo), build_s)
+
+
+def _build_go(
+    program: str, imported: str, older: Mapping[str, str], cgo: object, build: ProgramBuild, version: str
+) -> Sequence[str]:
+    build.require_command("go", "golang-go")
+    if cgo:
+        build.require_command("gcc", "gcc", "libc6-dev")
+    running = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"go(\d+)\.(\d+)", running)
+    if not found or (int(found[1]), int(found[2])) < _GO_MIN:
+        raise images.StepError(f"the program needs Go {'.'.join(map(str, _GO_MIN))} or later, not {running.strip()}")
+    build.copy(_PROGRAMS / "go", ("pipe", program))
+    build.write_error_names(build.context / "pipe")
+    path = next((path for start, path in older.items() if version.startswith(start)), imported)
+    for source in (build.context / program).glob("*.go"):
+        source.write_text(re.sub(rf'"{imported}(?=["/])', f'"{path}', source.read_text()))
+    lines = ("module aftershock/clients", f"go {found[1]}.{found[2]}", f"require {path} v{version}")
+    (build.context / "go.mod").write_text("\n".join(lines) + "\n")
+    environment = {
+        "GOTOOLCHAIN": "local",  # no toolchain is downloaded: an older Go ends with a message that names the version
+        "GOMODCACHE": str(build.scratch / "modules"),  # a module with a library in C takes 100 MB
+        "GOCACHE": str(cache_folder() / "go" / "build"),
+        "GOFLAGS": "-mod=mod -modcacherw -buildvcs=false",
+        "CGO_ENABLED": "1" if cgo else "0",
+    }
+    command: list[str | Path] = ["go", "build", "-C", build.context, "-o", build.context / "program"]
+    try:
+        build.run([*command, "-tags", "newest", f"./{program}"], environment)
+    except images.StepError:
+        if not any("go:build newest" in source.read_text() for source in (build.context / program).glob("*.go")):
+            raise
+        build.note("=== without what only newer versions have")
+        build.run([*command, f"./{program}"], environment)
+    return (f"{FOLDER}/program",)
+
+
+def python(program: str, package: str) -> Recipe:
+    """Return the recipe of a Python program, which has an environment of its own with this package."""
+    sources = [_PROGRAMS / "python" / f"{name}.py" for name in ("protocol", program)]
+    return Recipe(sources, partial(_build_python, sources, package), 15, of_interpreter=True)
+
+
+def _build_python(sources: Sequence[Path], package: str, build: ProgramBuild, version: str) -> Sequence[str]:
+    environment = build.context / "environment"
+    build.run([sys.executable, "-m", "venv", environment])
+    pip: list[str | Path] = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    build.run([*pip, "install", "--only-binary", ":all:", f"{package}=={version}"])
+    for source in sources:
+        shutil.copy(source, build.context)
+    build.write_error_names(build.context)
+    return (f"{FOLDER}/environment/bin/python", f"{FOLDER}/{sources[-1].name}")
+
+
+_JAVA_EXCLUDED = ("Benchmark", "HighestFollower", "Piping", "Sharing")  # need more than the jar of Kafka's clients
+
+
+def java() -> Recipe:
+    """Return the recipe of Kafka's own client, with the sources of its image and the jars of one version."""
+    return Recipe([_JAVA_SOURCES / "aftershock", _PROGRAMS / "java"], _build_java, 20)
+
+
+def _build_java(build: ProgramBuild, version: str) -> Sequence[str]:
+    build.require_command("java", "openjdk-17-jre-headless")
+    build.copy(_PROGRAMS / "java")
+    build.maven(f"-Dkafka.version={version}")
+    (compiler,) = (build.context / "libs").glob("ecj-*.jar")  # a compiler that needs no JDK
+    compiler = compiler.rename(build.scratch / compiler.name)
+    sources = [path for path in (_JAVA_SOURCES / "aftershock").glob("*.java") if path.stem not in _JAVA_EXCLUDED]
+    libraries = ":".join(map(str, sorted((build.context / "libs").glob("*.jar"))))
+    # a method that needs a newer version is compiled to an error, which ends the program when it is called
+    options = ("-17", "-proc:none", "-nowarn", "-proceedOnError", "-cp", libraries, "-d", build.context / "classes")
+    with _tolerated(build.context / "classes" / "aftershock" / "Main.class"):
+        build.run(["java", "-jar", compiler, *options, *sorted(sources)])
+    memory = ("-Xmx64m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
+    logging = f"-Dlog4j2.configurationFile=file:{FOLDER}/log4j2.properties"
+    shutil.copy(_JAVA_SOURCES / "log4j2.properties", build.context)
+    return ("java", *memory, logging, "-cp", f"{FOLDER}/classes:{FOLDER}/libs/*", "aftershock.Main")
+
+
+class _tolerated:  # noqa: N801  # a context manager
+    """Ignore that a step failed if it has made ``file``."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        return isinstance(error, images.StepError) and self._file.exists()
+
+
+def node(program: str, package: str, build_s: int) -> Recipe:
+    """Return the recipe of a program for Node.js, beside which this package is installed."""
+    return Recipe([_PROGRAMS / program], partial(_build_node, program, package), build_s)
+
+
+def _build_node(program: str, package: str, build: ProgramBuild, version: str) -> Sequence[str]:
+    for command in ("node", "npm"):
+        build.require_command(command, "nodejs", "npm")
+    build.copy(_PROGRAMS / program)
+    quiet = ("--no-audit", "--no-fund", "--no-package-lock", "--no-save", "--no-update-notifier", "--ignore-scripts")
+    (build.context / "package.json").write_text('{"private": true}\n')
+    build.run(["npm", "install", *quiet, "--prefix", build.context, f"{package}@{version}"])
+    return ("node", f"{FOLDER}/client.js")
+
+
+Recipes = Mapping[str, Recipe]
