@@ -279,7 +279,8 @@ class Answer:
     """Outcome of a probe of the wire proxy; ``silent`` means that no response came within the limit.
 
     ``errors`` has all error codes in the response, ``versions`` the highest version of each API in an ApiVersions
-    response, ``features`` the finalized level of each feature there.
+    response, ``features`` the finalized level of each feature there. ``throttle_ms`` is the response's throttle time.
+    ``epochs`` has the leader epoch of each partition in a Metadata response about one topic.
     """
 
     outcome: Outcome
@@ -287,3 +288,5 @@ class Answer:
     errors: frozenset[int] = frozenset()
     versions: Mapping[str, int] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    throttle_ms: int = 0
+    epochs: Mapping[int, int] = field(default_factory=dict)

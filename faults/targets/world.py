@@ -399,9 +399,10 @@ class WireProxyControl(Protocol):
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counters of each rule in force, by the rule's name."""
 
-    async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
+    async def probe_rule(self, name: str, api: str, limit_ms: int, topic: str | None = None) -> Answer:
         """Send a harmless request of an API through the wire proxy, to which only the rule of this name applies.
 
+        A Metadata request may be about a ``topic`` of the cluster; other probes name a topic that does not exist.
         Raises FaultError if no broker answers behind the wire proxy, even without rules.
         """
 

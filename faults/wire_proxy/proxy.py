@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.conversation import ActiveRules, Conversation
+from aftershock.faults.wire_proxy.active_rules import ActiveRules
+from aftershock.faults.wire_proxy.conversation import Conversation
 from aftershock.faults.wire_proxy.fetches import FetchObserver
 from aftershock.faults.wire_proxy.responses import BrokerView
 from aftershock.faults.wire_proxy.rules import Rule, rule_from
@@ -231,9 +232,9 @@ class Control:
 
     A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
     ``held``, ``observe`` (new connections, or with ``on`` false none) or ``observed``. An answer has the key ``is``:
-    null, or for ``rules`` the counters of each rule by name, for ``held`` the events of held requests (``holds.py``),
-    and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed. The answer to a command
-    that fails has the key ``error``.
+    null, or for ``rules`` the counters of each rule by name, for ``held`` the events of held requests (``holds.py``)
+    and of scripted answers, and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed.
+    The answer to a command that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -273,7 +274,7 @@ class Control:
             case "rules":
                 return self._proxy.active_rules.counters()
             case "held":
-                return {"events": self._proxy.active_rules.holds.take()}
+                return {"events": self._proxy.active_rules.take_events()}
             case "observe":
                 self._proxy.observer = FetchObserver() if command["on"] else None
             case "observed":

@@ -34,6 +34,53 @@ def disturbed(seen: Observation) -> None:
     assert not seen.failures("during")
 
 
+def given_and_disturbed(count: int) -> Any:
+    """Return an effect: the client of the probe got so many answers of the script, and each record got through."""
+
+    def effect(seen: Observation) -> None:
+        disturbed(seen)
+        assert hits(seen) == count
+        assert "not used up" not in seen.witnesses[-1].what
+
+    return effect
+
+
+def throttled(seen: Observation) -> None:
+    """Assert that librdkafka was told of the throttle time; it goes on sending, and no record fails."""
+    assert hits(seen)
+    assert not seen.failures("during")
+
+
+def unknown_epochs(seen: Observation) -> None:
+    """Assert that each partition's epoch was seen lower than the controller has it, and that no record failed."""
+    compared = [witness for witness in seen.witnesses if witness.unit == "partitions"]
+    assert compared
+    assert all(witness.ok for witness in compared)
+    assert not seen.failures("during")
+
+
+async def moving(stand: Stand) -> None:
+    """Move the leaders of the probe's topic every two seconds, from now on."""
+    over = running["over"] = asyncio.Event()
+
+    async def move() -> None:
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2):
+                    await over.wait()
+            states = await stand.world.partitions([TOPIC])
+            rotated = {(TOPIC, state.partition): (*state.replicas[1:], state.replicas[0]) for state in states}
+            await stand.world.reassign(rotated)
+            await stand.world.elect_preferred(list(rotated))
+
+    running["moves"] = asyncio.create_task(move())
+
+
+async def moved(_: Stand) -> None:
+    running.pop("over").set()
+    await running.pop("moves")
+
+
 def stalled(seen: Observation) -> None:
     assert hits(seen)
     assert seen.longest_gap_ms("during") > 1_500
@@ -194,6 +241,7 @@ def old(seen: Observation) -> None:
 
 P = "api: Produce, topic: probe, for: 3s"
 SOME = "probability: 0.1"
+SCRIPT = "[{error: REQUEST_TIMED_OUT, after: 200ms}, ok, {error: NOT_LEADER_OR_FOLLOWER, times: 2}, {lost: response}, {after: 100ms}]"  # noqa: E501 -- YAML in one piece
 CASES = {
     "delay_request": [Case(f"{{kind: delay_request, {P}, delay: 150ms}}", later_by(80), "proxied")],
     "delay_response": [
@@ -225,7 +273,10 @@ CASES = {
     ],
     "answer_error": [
         Case(f"{{kind: answer_error, {P}, error: NOT_LEADER_OR_FOLLOWER, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: answer_error, {P}, error: REQUEST_TIMED_OUT, applied: true, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: answer_error, {P}, partition: 0, answers: {SCRIPT}}}", given_and_disturbed(5), "proxied"),
     ],
+    "throttle_response": [Case(f"{{kind: throttle_response, {P}, throttle_time: 50ms}}", throttled, "proxied")],
     "hide_error": [
         Case(
             f"{{kind: hide_error, api: Produce, error: NOT_LEADER_OR_FOLLOWER, client_id: {LOOKER}, for: 3s}}",
@@ -238,6 +289,11 @@ CASES = {
     "close_mid_frame": [
         Case(f"{{kind: close_mid_frame, {P}, {SOME}}}", disturbed, "proxied"),
         Case(f"{{kind: close_mid_frame, {P}, message: request, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: close_mid_frame, {P}, after_bytes: 3, {SOME}}}", disturbed, "proxied"),
+    ],
+    "falsify_epochs": [
+        Case("{kind: falsify_epochs, topic: probe, epoch: absent, for: 3s}", unknown_epochs, "proxied"),
+        Case("{kind: falsify_epochs, topic: probe, epoch: frozen, for: 5s}", unknown_epochs, "proxied", moving, moved),
     ],
     "strip_hints": [
         Case(
