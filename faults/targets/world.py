@@ -406,6 +406,12 @@ class WireProxyControl(Protocol):
         Raises FaultError if no broker answers behind the wire proxy, even without rules.
         """
 
+    async def ask_bootstrap(self, rack: str, broker: BrokerId, limit_ms: int) -> tuple[Outcome, BrokerId | None]:
+        """Connect to a bootstrap address of a rack's clients; return what came, and the id that the broker reports.
+
+        Raises FaultError if the wire proxy has no such address.
+        """
+
 
 class World(
     NodeControl,

@@ -140,6 +140,15 @@ class ActiveRules:
         self._events.clear()
         return sorted(events, key=lambda event: int(event["at_ns"]))
 
+    def about_bootstrap(self, rack: str, broker: int) -> ActiveRule | None:
+        """Count a connection to a bootstrap address, and return the rule about it."""
+        for active in self._rules.values():
+            rule = active.rule
+            if rule.do == "lose_bootstrap" and broker in rule.brokers and rule.rack in (None, rack):
+                active.counts.update(matched=1, hit=1)
+                return active
+        return None
+
     def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
         """Return the rules that may apply to a request, judged by the request's header."""
         if not self._rules:

@@ -17,6 +17,8 @@ The field ``do`` of a rule names the action on each request to which the rule ap
 * ``throttle_response`` puts ``throttle_ms`` into the field ``throttle_time_ms`` of the response.
 * ``falsify_epochs`` lowers the leader epoch of partition i in the responses to ``epochs[i]`` (-1: no epoch); it removes
   the current leader epoch from requests, because brokers would fence clients that repeat a false one.
+* ``lose_bootstrap`` is about connections to bootstrap addresses, of ``brokers`` to clients of ``rack``: these are
+  ``closed``, or stay ``silent``, or lead to ``broker``. It has no other conditions.
 * ``strip_hints`` removes ``hints`` from the response.
 * ``falsify_hints`` puts ``broker``, or a ``session_id`` that was never granted, into ``hints`` of the response.
 * ``cap_versions`` removes API versions above ``versions`` from an ApiVersions response, and APIs that have None there;
@@ -61,6 +63,7 @@ RuleAction = Literal[
     "close_mid_frame",
     "throttle_response",
     "falsify_epochs",
+    "lose_bootstrap",
     "strip_hints",
     "falsify_hints",
     "cap_versions",
@@ -255,6 +258,8 @@ class Rule:
     epochs: tuple[int, ...] = ()
     hints: tuple[Hint, ...] = ()
     broker: int = -1
+    brokers: tuple[int, ...] = ()
+    rack: str | None = None
     session_id: int = 0
     versions: Mapping[str, int | None] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
@@ -292,6 +297,8 @@ class Rule:
     @cached_property
     def keys(self) -> frozenset[int] | None:
         """Keys of the APIs whose requests the rule may apply to; None for all."""
+        if self.do == "lose_bootstrap":
+            return frozenset()
         if self.do == "falsify_epochs":
             return frozenset(API_KEYS[api] for api in _EPOCH_APIS)
         return None if self.api is None else frozenset({API_KEYS[self.api]})

@@ -63,7 +63,7 @@ class RunContext:
     to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
     which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
     Java client. ``labels`` mark containers of the run. ``images`` has the image on the engine for each image of a
-    service that the plan names.
+    service that the plan names. With ``own_bootstrap``, no broker advertises the clients' bootstrap addresses.
     """
 
     run_id: str
@@ -76,6 +76,7 @@ class RunContext:
     java: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
+    own_bootstrap: bool = False
 
 
 def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
@@ -234,7 +235,7 @@ def _connection(
         "partitions": topic.partitions,
         "more_topics": [asdict(further) for further in more],
         "rack": rack,
-        "bootstrap": cluster.bootstrap(rack),
+        "bootstrap": cluster.bootstrap(rack, own_addresses=context.own_bootstrap),
         "client_rack": cluster.kafka_rack(common["client_rack"]),
         "security": cluster.security,
     }

@@ -103,7 +103,8 @@ async def _run_load(
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
     context = RunContext(
-        *(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java, labels, images)
+        *(home.run_id, clock.origin_ns, spool, events, topics, cluster.broker_racks, begin, java, labels, images),
+        own_bootstrap=any(step.kind == "lose_bootstrap" for step in timeline.steps),
     )
     clients = assignments(timeline, cluster, context)
     transactional = recorded_topics(timeline)

@@ -311,6 +311,29 @@ class RulesWorld:
     async def probe_rule(self, name: str, api: str, limit_ms: int, topic: str | None = None) -> Answer:
         return await probe_rule(self._proxy.addresses.values(), name, api, limit_ms, topic)
 
+    async def ask_bootstrap(self, rack: str, broker: BrokerId, limit_ms: int) -> tuple[Outcome, BrokerId | None]:
+        address = self._proxy.bootstrap_address(rack, broker)
+        try:
+            probe = await LinkProbe.dial(address)
+        except OSError:
+            return "closed", None
+        try:
+            exchange = await probe.ask(0, limit_ms)
+        finally:
+            await probe.hang_up()
+        if exchange.end != "answered":
+            return ("silent" if exchange.end == "silent" else "closed"), None
+
+        def identified() -> list[BrokerId]:
+            with Connection(address, limit_ms / 1000) as connection:
+                return list(own_ids(connection, sorted(self._cluster.broker_racks)))
+
+        try:
+            ids = await asyncio.to_thread(identified)
+        except (OSError, ClientError):
+            return "closed", None
+        return "answered", ids[0] if len(ids) == 1 else None
+
     @property
     def _proxy(self) -> WireProxy:
         if self._cluster.wire_proxy is None:

@@ -190,6 +190,7 @@ TAMPERING = {
     "drop_response": "lost",
     "hold_request": "lost",
     "close_mid_frame": "lost",
+    "lose_bootstrap": "lost",
     "answer_error": "error",
     "throttle_response": "late",
     "duplicate_request": "none",
@@ -207,7 +208,10 @@ def tampering_of(rule: Mapping[str, Any]) -> Tampering | None:
     chances, attempts = str(rule.get("chances") or ""), None
     if rule.get("answers"):
         return _of_script(rule, rule["answers"])
-    if rule.get("nth") is not None:
+    if rule.get("do") == "lose_bootstrap":
+        # a client that starts, or that has lost all brokers, tries the addresses one after the other
+        attempts = len(rule["brokers"])
+    elif rule.get("nth") is not None:
         attempts = 1
     elif "0" in chances:
         share, attempts, left = chances.count("1") / len(chances), 0, 1.0

@@ -380,7 +380,10 @@ CASES = {
             "{kind: close_session, broker: leader of probe/0, session: 1}", session_was_replaced, before=open_session
         )
     ],
-    "recreate_topic": [Case("{kind: recreate_topic, topic: probe}", created_anew)],
+    "recreate_topic": [
+        Case("{kind: recreate_topic, topic: probe}", created_anew),
+        Case("{kind: recreate_topic, topic: probe, for: 4s}", created_anew),
+    ],
     "add_partitions": [
         Case(
             "{kind: add_partitions, topic: topic_of_two_partitions, to: 4}",

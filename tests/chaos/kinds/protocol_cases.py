@@ -81,6 +81,38 @@ async def moved(_: Stand) -> None:
     await running.pop("moves")
 
 
+def untouched(seen: Observation) -> None:
+    """Assert that clients which know the brokers do not notice, and that no client used the addresses."""
+    assert not seen.failures("during")
+    assert hits(seen) == 0
+
+
+def knocked(seen: Observation) -> None:
+    """Assert that clients which start reach the cluster by the address that is left, and tried the others, too."""
+    assert hits(seen)
+    assert running["arrived"]
+    assert not seen.failures("during")
+
+
+async def knocking(stand: Stand) -> None:
+    """Start a client every 100 ms that knows the bootstrap addresses alone, and asks for metadata."""
+    over = running["over"] = threading.Event()
+    bootstrap, arrived = stand.cluster.bootstrap("a", own_addresses=True), list[int]()
+    running["arrived"] = arrived
+
+    def knock() -> None:
+        while not over.wait(0.1):
+            producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+            arrived.append(len(producer.list_topics(timeout=10).brokers))
+
+    running["knocks"] = asyncio.create_task(asyncio.to_thread(knock))
+
+
+async def knocked_off(_: Stand) -> None:
+    running.pop("over").set()
+    await running.pop("knocks")
+
+
 def stalled(seen: Observation) -> None:
     assert hits(seen)
     assert seen.longest_gap_ms("during") > 1_500
@@ -294,6 +326,11 @@ CASES = {
     "falsify_epochs": [
         Case("{kind: falsify_epochs, topic: probe, epoch: absent, for: 3s}", unknown_epochs, "proxied"),
         Case("{kind: falsify_epochs, topic: probe, epoch: frozen, for: 5s}", unknown_epochs, "proxied", moving, moved),
+    ],
+    "lose_bootstrap": [
+        Case("{kind: lose_bootstrap, brokers: [1, 2], for: 3s}", knocked, "proxied", knocking, knocked_off),
+        Case("{kind: lose_bootstrap, brokers: [1], connection: silent, for: 3s}", untouched, "proxied"),
+        Case("{kind: lose_bootstrap, brokers: [1], to: 3, for: 3s}", untouched, "proxied"),
     ],
     "strip_hints": [
         Case(

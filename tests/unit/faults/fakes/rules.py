@@ -72,6 +72,17 @@ class FakeRules:
         await self.clock.sleep_until_us(self.clock.now_us() + round(answer.ms * 1000))
         return answer
 
+    async def ask_bootstrap(self: "FakeWorld", rack: str, broker: int, limit_ms: int) -> tuple[Any, Any]:
+        await self._called("ask_bootstrap", (rack, broker))
+        assert limit_ms > 0
+        if self.no_proxy:
+            raise FaultError("the wire proxy has no bootstrap address")
+        for rule in () if self.ineffective else self.in_force.values():
+            if rule.do == "lose_bootstrap" and broker in rule.brokers and rule.rack in (None, rack):
+                self.counted[rule.name]["hit"] += 2 if rule.broker >= 0 else 1
+                return ("answered", rule.broker) if rule.broker >= 0 else (rule.connection, None)
+        return "answered", broker
+
 
 def _answered(api: str) -> Answer:
     offered = {"versions": OFFERED, "features": FEATURES} if api == "ApiVersions" else {}
