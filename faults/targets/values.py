@@ -100,6 +100,17 @@ class GcPauses:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class FloodLoad:
+    """Load by a producer that belongs to no arm: so many bytes/s of records to the topic's partitions in turn."""
+
+    topic: str
+    partitions: int
+    bytes_per_s: int
+    record_size: int
+    for_ms: int
+
+
 DiskOperation = Literal["read", "write", "fsync"]
 
 

@@ -18,6 +18,7 @@ from aftershock.faults.targets.values import (
     DiskCounts,
     DiskDefects,
     Exchange,
+    FloodLoad,
     GcPauses,
     GroupMember,
     Heartbeat,
@@ -337,6 +338,16 @@ class Upgradable(Protocol):
     async def raise_feature(self, name: str, level: int) -> None: ...
 
 
+class FloodControl(Protocol):
+    """A producer of the harness that overloads brokers, over a listener that no fault affects."""
+
+    async def start_flood(self, fault: str, flood: FloodLoad) -> None:
+        """Start the producer, which ends by itself after ``for_ms``, or when this process ends."""
+
+    async def end_flood(self, fault: str) -> None:
+        """End the producer, if this process started it."""
+
+
 class ClientControl(Protocol):
     """Control of a run's client processes; a worker is a client process, given by its name."""
 
@@ -424,6 +435,7 @@ class World(
     Administered,
     ClientControl,
     WireProxyControl,
+    FloodControl,
     Protocol,
 ):
     """A cluster that implements all protocols, so that every fault kind can be injected into it."""

@@ -9,12 +9,13 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
+from aftershock.harness.kafka.admin import Admin
 from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.looker import Looker, Turn
 from aftershock.tests.chaos.kinds.probe import TOPIC
 from aftershock.tests.chaos.kinds.stand import Stand
 
-DOUBLED, HELD, LOOKER, TWICE = "doubled", "held", "aftershock", "twice"
+DOUBLED, HELD, KNOCKER, LOOKER, TWICE = "doubled", "held", "knocker", "aftershock", "twice"
 NOBODYS_SESSION = 1 << 30  # The drawn delay is above this value.
 running: dict[str, Any] = {}
 
@@ -59,26 +60,28 @@ def unknown_epochs(seen: Observation) -> None:
     assert not seen.failures("during")
 
 
-async def moving(stand: Stand) -> None:
-    """Move the leaders of the probe's topic every two seconds, from now on."""
-    over = running["over"] = asyncio.Event()
+class Mover:
+    """Moves the leaders of the probe's topic every two seconds until it is stopped."""
 
-    async def move() -> None:
-        while not over.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2):
-                    await over.wait()
-            states = await stand.world.partitions([TOPIC])
+    def __init__(self, admin: Admin) -> None:
+        self._admin, self._over = admin, threading.Event()
+        self._thread = threading.Thread(target=self._move, name="mover", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _move(self) -> None:
+        while not self._over.wait(2):
+            states = self._admin.partitions([TOPIC])
             rotated = {(TOPIC, state.partition): (*state.replicas[1:], state.replicas[0]) for state in states}
-            await stand.world.reassign(rotated)
-            await stand.world.elect_preferred(list(rotated))
-
-    running["moves"] = asyncio.create_task(move())
+            self._admin.reassign(rotated)
+            self._admin.elect_preferred(list(rotated))
 
 
-async def moved(_: Stand) -> None:
-    running.pop("over").set()
-    await running.pop("moves")
+async def moving(stand: Stand) -> None:
+    running["last"] = Mover(stand.cluster.admin.copy())
 
 
 def untouched(seen: Observation) -> None:
@@ -90,27 +93,31 @@ def untouched(seen: Observation) -> None:
 def knocked(seen: Observation) -> None:
     """Assert that clients which start reach the cluster by the address that is left, and tried the others, too."""
     assert hits(seen)
-    assert running["arrived"]
+    assert {3} == {*running[KNOCKER].brokers}
     assert not seen.failures("during")
 
 
+class Knocker:
+    """Starts a client every 100 ms, until it is stopped, that knows bootstrap addresses alone and asks for metadata."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap, self._over = bootstrap, threading.Event()
+        self.brokers: list[int] = []
+        self._thread = threading.Thread(target=self._knock, name="knocker", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _knock(self) -> None:
+        while not self._over.wait(0.1):
+            producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0})
+            self.brokers.append(len(producer.list_topics(timeout=10).brokers))
+
+
 async def knocking(stand: Stand) -> None:
-    """Start a client every 100 ms that knows the bootstrap addresses alone, and asks for metadata."""
-    over = running["over"] = threading.Event()
-    bootstrap, arrived = stand.cluster.bootstrap("a", own_addresses=True), list[int]()
-    running["arrived"] = arrived
-
-    def knock() -> None:
-        while not over.wait(0.1):
-            producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-            arrived.append(len(producer.list_topics(timeout=10).brokers))
-
-    running["knocks"] = asyncio.create_task(asyncio.to_thread(knock))
-
-
-async def knocked_off(_: Stand) -> None:
-    running.pop("over").set()
-    await running.pop("knocks")
+    running[KNOCKER] = running["last"] = Knocker(stand.cluster.bootstrap("a", own_addresses=True))
 
 
 def stalled(seen: Observation) -> None:
@@ -325,10 +332,12 @@ CASES = {
     ],
     "falsify_epochs": [
         Case("{kind: falsify_epochs, topic: probe, epoch: absent, for: 3s}", unknown_epochs, "proxied"),
-        Case("{kind: falsify_epochs, topic: probe, epoch: frozen, for: 5s}", unknown_epochs, "proxied", moving, moved),
+        Case(
+            "{kind: falsify_epochs, topic: probe, epoch: frozen, for: 5s}", unknown_epochs, "proxied", moving, stopped
+        ),
     ],
     "lose_bootstrap": [
-        Case("{kind: lose_bootstrap, brokers: [1, 2], for: 3s}", knocked, "proxied", knocking, knocked_off),
+        Case("{kind: lose_bootstrap, brokers: [1, 2], for: 3s}", knocked, "proxied", knocking, stopped),
         Case("{kind: lose_bootstrap, brokers: [1], connection: silent, for: 3s}", untouched, "proxied"),
         Case("{kind: lose_bootstrap, brokers: [1], to: 3, for: 3s}", untouched, "proxied"),
     ],

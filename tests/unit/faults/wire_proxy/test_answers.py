@@ -8,9 +8,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
 
-from aftershock.faults.wire_proxy.rules import Rule, ScriptedAnswer, probe_id, rule_from
+from aftershock.faults.wire_proxy.messages import build_entity, struct_of
+from aftershock.faults.wire_proxy.responses import (
+    ERROR_FIELDS,
+    READ_ONLY,
+    answered_response,
+    error_codes_in,
+    refusal,
+    throttle_ms_in,
+    throttled_response,
+)
+from aftershock.faults.wire_proxy.rules import ANY, API_KEYS, Rule, ScriptedAnswer, probe_id, rule_from
 from aftershock.tests.unit.scripted.client import batch
+from aftershock.workloads.kafka.wire.decoder import decode
+from aftershock.workloads.kafka.wire.encoder import encode
+from aftershock.workloads.kafka.wire.schema import plain_fields
 
 if TYPE_CHECKING:
     from aftershock.tests.scripted_broker import ScriptedBroker
@@ -266,3 +281,53 @@ def test_a_script_through_json() -> None:
 def test_invalid_answers(answer: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"after_ms|lost|invalid rule"):
         rule_from({"name": "r", "do": "answer_error", "api": "Produce", "answers": [answer]})
+
+
+APIS = """
+    Produce Fetch Metadata OffsetForLeaderEpoch ListOffsets FindCoordinator Heartbeat JoinGroup SyncGroup
+    ConsumerGroupHeartbeat OffsetCommit OffsetFetch InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn
+    TxnOffsetCommit
+"""
+
+
+def filled(kind: Any) -> Any:
+    """Build a message with one item in each of its lists of structs, and partition 0 in its lists of partitions."""
+    values: dict[str, Any] = {}
+    for field in plain_fields(kind):
+        if struct := struct_of(field):
+            values[field.name] = (filled(struct),)
+        elif field.name == "partitions":
+            values[field.name] = (0,)
+    return build_entity(kind, values)
+
+
+def names_an_error(kind: Any) -> bool:
+    fields = plain_fields(kind)
+    return any(field.name in ERROR_FIELDS or ((s := struct_of(field)) and names_an_error(s)) for field in fields)
+
+
+@pytest.mark.parametrize("api", APIS.split())
+def test_an_error_in_each_version(api: str) -> None:
+    """Errors that are built without the broker, or put into its answer, are there after encoding; so is the time."""
+    examined = 0
+    for version in schema_name_map[api_key_map[API_KEYS[api]]]:
+        kind: Any = load_response_schema(API_KEYS[api], version)
+        if not names_an_error(kind) or (api, version) in BETWEEN_BROKERS:
+            continue  # the first versions of some APIs have no error
+        read_only, responses = API_KEYS[api] in READ_ONLY, []
+        for applied in (False,) if read_only else (False, True):
+            answer = ScriptedAnswer(error=TIMED_OUT, applied=applied, throttle_ms=70)
+            responses.append(answered_response(filled(kind), answer, ANY))
+        if not read_only:
+            refused = refusal(filled(load_request_schema(API_KEYS[api], version)), TIMED_OUT)
+            responses.append(throttled_response(refused, 70))
+        for response in responses:
+            decoded, _ = decode(kind, encode(response), 0)
+            assert {TIMED_OUT} == {*error_codes_in(decoded)}, kind
+            assert throttle_ms_in(decoded) == (70 if hasattr(decoded, "throttle_time") else 0)
+            examined += 1
+    assert examined
+
+
+BETWEEN_BROKERS = {("AddPartitionsToTxn", 4), ("AddPartitionsToTxn", 5)}
+"""Versions that clients don't send."""
