@@ -57,6 +57,20 @@ ANSWERS_MAX = 1_000
 _OK = "ok"
 _SESSION_ERRORS = ("FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR")
 _WAIT_MS_MAX = 600_000
+NEVER_WRITTEN = (
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "INVALID_RECORD",
+    "INVALID_REQUIRED_ACKS",
+    "INVALID_TIMESTAMP",
+    "INVALID_TOPIC_EXCEPTION",
+    "MESSAGE_TOO_LARGE",
+    "POLICY_VIOLATION",
+    "RECORD_LIST_TOO_LARGE",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "UNSUPPORTED_COMPRESSION_TYPE",
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+)
+"""Errors of Produce that each attempt gets alike, so that a client may promise that the records are in no log."""
 
 
 @cache
@@ -250,7 +264,7 @@ class AnswerError(ErrorFault):
             return super().interpret_counters(counters, last=last)
         scripts, given = counters["scripts"], counters["hit"]
         asked = sum(not answer.is_plain for answer in self.script) * max(1, scripts)
-        of_clients = f" for {scripts} clients" if self.per == "client" else ""
+        of_clients = f" for {scripts} client{'s' * (scripts != 1)}" if self.per == "client" else ""
         unfinished = max(1, scripts) - counters["finished"]
         left = f"; the script is used up for all but {unfinished} of them" if of_clients and unfinished else ""
         left = left or ("; the script is not used up" if unfinished else "")
@@ -266,6 +280,12 @@ class AnswerError(ErrorFault):
                 yield from self._error_problems(answer.error, (*where, "error"))
             if answer.applied and _is_read_only(self.api):
                 message = f"a request of the API {self.api} changes nothing that could be hidden: remove `applied`"
+                yield Problem((*where, "applied"), message)
+            if answer.applied and self.api == "Produce" and answer.error in NEVER_WRITTEN:
+                message = (
+                    f"{answer.error} promises that the records are in no log, so clients would be blamed for what they "
+                    "believe: use an error like REQUEST_TIMED_OUT, or remove `applied`"
+                )
                 yield Problem((*where, "applied"), message)
             if answer.throttle_time:
                 yield from _throttle_problems(self.api, (*where, "throttle_time"))

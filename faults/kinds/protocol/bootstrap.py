@@ -114,6 +114,8 @@ class LoseBootstrap(Fault):
     for_rule = "needed"
     allowance_ms = 3_000
 
+    drawn = ("{brokers: [[1], [2], [1, 2]], connection: [closed, silent], for: 8s}", "{brokers: [[1]], to: 2, for: 8s}")
+    drawn_with = "{kind: kill_client, client: CLIENT, op: OP, for: 3s}"
     kind: Literal["lose_bootstrap"] = "lose_bootstrap"
     brokers: Annotated[
         tuple[Annotated[StrictInt, Field(ge=0)], ...],

@@ -6,11 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from aftershock.errors import PlanError
-from aftershock.faults.kinds.protocol.answers import AnswerError
+from aftershock.faults.kinds.protocol.answers import NEVER_WRITTEN, AnswerError
 from aftershock.faults.plan.check import load_plan
 from aftershock.tests.unit.faults.conftest import FRAME, timeline_of
+from aftershock.workloads.load.spool import CERTAINLY_NOT_WRITTEN
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.faults.conftest import Stage
@@ -99,12 +101,20 @@ def test_the_answers_that_an_api_can_carry(api: str, answer: str) -> None:
         ("api: Fetch, error: FETCH_SESSION_ID_NOT_FOUND, topic: orders, partition: 0", "remove `partition`"),
         ("api: DescribeConfigs, error: UNKNOWN_SERVER_ERROR, applied: true", "remove `applied`"),
         ("api: Produce, error: REQUEST_TIMED_OUT, per: broker", "per"),
+        ("api: Produce, error: INVALID_RECORD, applied: true", "promises that the records are in no log"),
     ],
 )
 def test_impossible_answers_are_refused(words: str, message: str) -> None:
     with pytest.raises(PlanError) as refused:
         timeline_of(fault(words))
     assert message in str(refused.value)
+
+
+def test_errors_after_which_a_record_is_in_no_log() -> None:
+    """The judge takes a record for certainly not written after the same errors."""
+    names = {"MSG_SIZE_TOO_LARGE": "MESSAGE_TOO_LARGE", "TOPIC_EXCEPTION": "INVALID_TOPIC_EXCEPTION"}  # librdkafka's
+    judged = {KafkaError(code).name() for code in CERTAINLY_NOT_WRITTEN}
+    assert {*NEVER_WRITTEN} == {names.get(name, name) for name in judged}
 
 
 def test_the_place_of_an_impossible_answer() -> None:

@@ -68,6 +68,8 @@ def tampered(start_s: float, end_s: float, **rule: object) -> Fault:
         (tampered(16, 60, do="falsify_epochs", api=None, epoch="absent", epochs=[-1]), (20, 30)),
         (tampered(16, 60, do="falsify_epochs", api=None, epoch="frozen", epochs=[0]), (20, 30)),
         (tampered(16, 24, do="falsify_epochs", api=None, epoch="earlier", epochs=[0]), (24, 40)),
+        # a client that starts needs an attempt for each dead bootstrap address
+        (tampered(16, 60, do="lose_bootstrap", api=None, brokers=[1, 2]), (20, 45)),
         # a fault of another API, client or topic
         (tampered(16, 60, api="Fetch"), (20, 30)),
         (lasting("tamper", 16, 60, rule=ERROR, clients=("w-base-consume",)), (20, 30)),
@@ -104,6 +106,8 @@ def test_a_stall_that_its_fault_does_not_explain_fails(fault: Fault, stall: tupl
         (tampered(16, 60, answers=[{"after_ms": 4_000}] * 2), (16, 28)),
         (tampered(16, 60, answers=[{"lost": "response", "connection": "silent"}]), (16, 80)),
         (tampered(16, 60, do="throttle_response", throttle_ms=2_000), (20, 28)),
+        (tampered(16, 60, do="lose_bootstrap", api=None, brokers=[1, 2]), (20, 27)),
+        (tampered(16, 60, do="lose_bootstrap", api=None, brokers=[1], connection="silent"), (20, 59)),
         # lower epochs than it knows, a client ignores
         (tampered(16, 60, do="falsify_epochs", api=None, epoch="earlier", epochs=[0]), (20, 59)),
         (lasting("mystery", 16, 24), (16, 57)),
