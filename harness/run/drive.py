@@ -109,6 +109,7 @@ async def _run_load(
         programs,
         labels,
         images,
+        own_bootstrap=any(step.kind == "lose_bootstrap" for step in timeline.steps),
     )
     clients = assignments(timeline, cluster, context)
     transactional = recorded_topics(timeline)

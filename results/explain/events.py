@@ -183,6 +183,10 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     ),
     "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",
     "rebalance_started": lambda line: f"{_member(line)}began to rebalance{_in_group(line)}{_because(line, 'reason')}",
+    "scripted_answer": lambda line: (
+        f"{line.get('worker')} got answer {line.get('number')} of the script to {line.get('api')} from node "
+        f"{line.get('node_id')}: {line.get('answer')}"
+    ),
     "restarted": lambda _: "was started again by a fault's heal",
     "stalled": lambda line: f"stood still for {max(line.get('late_us', 0), line.get('suspended_us', 0)) / 1e6:.2f} s",
     "throttled": lambda line: f"was throttled by node {line.get('node_id')} for {line.get('throttle_ms')} ms",
