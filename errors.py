@@ -11,6 +11,7 @@
     ├── FaultError               a fault could not be injected or healed
     ├── LeaseError               the host or a cluster of a pool can't be leased
     ├── WorkloadError            a client process died or can't be started
+    │   ├── ClientDiedError      a client program ended by itself
     │   └── ClientError          a reference client can't complete a request
     │       ├── ProtocolError    the peer sent bytes that are not a valid Kafka message, or exceed its limits
     │       ├── UnsupportedError only one side supports a version, an API or a codec
@@ -83,6 +84,18 @@ class LeaseError(AftershockError):
 
 class WorkloadError(AftershockError):
     """A client process could not be started, or ended too early."""
+
+
+class ClientDiedError(WorkloadError):
+    """A client program ended by itself.
+
+    ``cause`` says how, in short. ``status`` is its exit status, or the negative number of the signal that ended it;
+    None if it gave up or closed its output without ending. ``lines`` are the last of its standard error.
+    """
+
+    def __init__(self, message: str, cause: str, status: int | None = None, lines: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.cause, self.status, self.lines = redact(cause), status, tuple(lines)
 
 
 class ClientError(WorkloadError):

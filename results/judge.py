@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.answers import answers
+from aftershock.results.checks.died import death_checks
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks, integrity_results
@@ -286,6 +287,7 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
         *integrity_checks(evidence, integrity),
         *obligation_checks(evidence, facts, doubts),
         *stable_offset_checks(evidence, facts),
+        *death_checks(evidence),
         *faults,
         *(one.check for one in harness),
     )
