@@ -35,6 +35,7 @@ from aftershock.results.checks.integrity import integrity_checks, integrity_resu
 from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.stable_offset import stable_offset_checks
+from aftershock.results.checks.stuck import stuck_checks
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence, Trust, read
@@ -286,6 +287,7 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
         *slo_checks(evidence, facts, integrity, doubts),
         *integrity_checks(evidence, integrity),
         *obligation_checks(evidence, facts, doubts),
+        *stuck_checks(evidence, facts),
         *stable_offset_checks(evidence, facts),
         *death_checks(evidence),
         *faults,

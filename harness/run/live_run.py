@@ -186,6 +186,7 @@ class LiveRun:
             await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
         after_ms = (self.clock.now_us() - self.load_start_us) // 1000
         state = {"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why, "unsettled": warmup.unsettled}
+        state |= {"silent": warmup.silent} if warmup.silent else {}
         self.home.update(warmup=state)
         result = "complete" if warmup.ok else "NOT settled"
         self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")

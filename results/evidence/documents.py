@@ -75,6 +75,7 @@ class WarmUp(TypedDict, total=False):
     after_ms: Int
     why: str
     unsettled: list[Name]
+    silent: list[Name]
 
 
 class PlacedTopic(TypedDict):

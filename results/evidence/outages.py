@@ -51,12 +51,6 @@ def deaths_of(evidence: Evidence) -> tuple[ClientDeath, ...]:
     return tuple(sorted(found, key=lambda death: (death.at_us, death.worker)))
 
 
-def all_dead(evidence: Evidence, client: Client, side: str) -> bool:
-    """Return True if all processes of a client's side had ended by themselves when the run was over."""
-    dead = {death.worker for death in deaths_of(evidence) if death.client == client and death.side == side}
-    return bool(dead) and dead.issuperset(client.workers(side))
-
-
 def worker_outages(
     evidence: Evidence, *verbs: str, besides: str = "", only: str = "", since: str = "intended"
 ) -> dict[str, tuple[Interval, ...]]:

@@ -269,6 +269,11 @@ class Metric:
         return self.source in ("lag", "age", "stable")
 
     @property
+    def counts(self) -> bool:
+        """True if a metric counts records or events, whatever their latency."""
+        return self.unit == "share"
+
+    @property
     def confident(self) -> bool:
         """True if the metric's values are independent latencies, so that a quantile has a confidence band."""
         return self.has_aggregate and not self.sampled
