@@ -31,7 +31,7 @@ from aftershock.harness.safety.ownership import remove_services
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.names import OFFSETS_TOPIC, topic_names
 from aftershock.results.evidence.files import read_lines
-from aftershock.results.evidence.outages import CLIENT_DIED
+from aftershock.results.evidence.outages import CLIENT_DIED, IDENTITY
 from aftershock.results.evidence.transactions import (
     OPEN_TRANSACTIONS,
     RETURN_MS,
@@ -283,7 +283,7 @@ class LiveRun:
         read = partial(read, formats=self._formats())
         replicas = cluster.admin, self.topics, ends, home / "replicas"
         try:
-            await asyncio.gather(
+            _, identities, _ = await asyncio.gather(
                 asyncio.to_thread(read, limit.part()),
                 asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
                 self.leaders.write(log),
@@ -294,6 +294,10 @@ class LiveRun:
                 ends = {name: readable.get(name, of_topic) for name, of_topic in ends.items()}
         finally:
             limit.stop()  # the threads of a failed or interrupted read end soon
+        for identity in identities:
+            fields = identity._asdict()
+            at_us = fields.pop("timestamp_ms") * 1000 - int(self.home.facts["origin_unix_us"])
+            self.home.event(at_us, IDENTITY, **fields)
         self.phase, self.reading = "the consumers read to the ends of the topics", None
         self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
         missing = await self.fleet.drain(ends, self._idle_s())

@@ -29,6 +29,7 @@ from dataclasses import replace
 from aftershock.names import outputs_reader
 from aftershock.results.checks.doubts import HarnessCheck
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.outages import deaths_of
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, trust_check
 from aftershock.results.model.facts import Facts, SentRows
@@ -53,10 +54,13 @@ def harness_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
     Each client that produces or commits has a ``harness/generator`` and a ``harness/load``.
     """
     checks: list[HarnessCheck] = []
+    dead = {(death.client.key, death.side) for death in deaths_of(evidence)}
     for side in ("produce", "commit"):
         clients = [client for client in evidence.clients if side in client.topics]
         for client in clients:
             lanes, late = ((side, client.key),), _generator(evidence, facts, client, side)
+            if not late.n and (client.key, side) in dead:
+                continue  # nothing was to be sent any more, as `client/died` says
             checks.append(HarnessCheck(late, lanes, of_counts=_cost_deadlines(evidence, client, side, late)))
         checks += (HarnessCheck(_load(evidence, facts, client, side), ((side, client.key),)) for client in clients)
     of_clients = {client.key for client in evidence.clients}

@@ -19,6 +19,9 @@ POLLING_STOPPED = "resume_polling"
 CLIENT_DIED = "client_died"
 """Event of a client that neither the runner nor a fault had ended; the run went on without it."""
 
+IDENTITY = "producer_identity"
+"""Event of the harness with the first batch in the log of each id and epoch of a producer."""
+
 
 @dataclass(frozen=True)
 class ClientDeath:

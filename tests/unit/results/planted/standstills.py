@@ -1,5 +1,8 @@
 """Clients that stand still for good, or that end by themselves, and clients that only look like it."""
 
+from functools import cache
+from typing import Any
+
 import pandas as pd
 
 from aftershock.tests.unit.results.evidence_factory import S
@@ -72,7 +75,7 @@ def reads_on_slowly(run: Run) -> None:
 
 @defect(
     "a consumer that is frozen by a fault that was never healed: the fault's witness tells it",
-    unsure=("integrity/lost", "exposure/latency-1", "witness/latency-1", "obligation/consume"),
+    unsure=("exposure/latency-1", "witness/latency-1", "integrity/lost", "obligation/consume"),
     base=delayed_run,
 )
 def frozen_to_the_end(run: Run) -> None:
@@ -85,6 +88,7 @@ def frozen_to_the_end(run: Run) -> None:
         line["targets"] = {"clients": [worker]}
         line["undo"] = {"verb": "resume_clients", "args": {}}
     _stop_reading(run, 16, partitions=tuple(range(6)))
+    run.documents["events"][-1]["t_us"] = 90 * S  # a minute after the fault, and no more than that
 
 
 @defect(
@@ -193,3 +197,83 @@ def a_reader_exits(run: Run) -> None:
     worker = {"workload": "orders", "arm": ARM, "op": "consume", "worker": f"orders-{ARM}-consume"}
     line = {"t_us": 44 * S, "event": "client_died", **worker, "lines": [], "status": 3}
     run.documents["events"].append(line | {"why": "the client ended with exit status 3"})
+
+
+@defect(
+    "a program that ends before the warm-up is over: its success is judged, and its generator had nothing to send",
+    fails=("client/died", "obligation/produce", "slo/produce.success"),
+    base=delayed_run,
+)
+def crashes_in_the_warm_up(run: Run) -> None:
+    run.slos("produce.success >= 99%")
+    _die(run, 3, status=3, why="the client ended with exit status 3")
+
+
+@cache
+def told_run() -> Run:
+    """Return a run of groups with SLOs on what happened to its clients, and the identities of its producers."""
+    run = delayed_run().copy("told")
+    run.documents["timeline"]["workloads"][0]["consume"]["group"] = "readers"
+    for number in (0, 1):
+        _identity(run, 1, number, epoch=0)
+    run.slos("assignment.lost <= 0", "sequence.restarts <= 0", "produce.fatal <= 0", "consume.fatal <= 0")
+    return run
+
+
+def _identity(run: Run, at_s: float, number: int, *, epoch: int) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": 7}
+    ids = {"producer_id": number, "kafka_producer_id": 4000 + number, "kafka_epoch": epoch}
+    line = {"t_us": int(at_s * S), "event": "producer_identity", "arm": None}
+    run.documents["events"].append(line | ids | place)
+
+
+def _told(run: Run, op: str, event: str, at_s: float, **details: Any) -> None:
+    names = {"workload": "orders", "arm": ARM, "op": op, "worker": f"orders-{ARM}-{op}"}
+    run.documents["events"].append({"t_us": int(at_s * S), "event": event, **names, **details})
+
+
+@defect(
+    "a producer whose sequence numbers begin anew in the steady phase, under another epoch",
+    fails=("slo/sequence.restarts",),
+    base=told_run,
+)
+def begins_anew(run: Run) -> None:
+    _identity(run, 12, 1, epoch=1)
+
+
+@defect("the same in the warm-up: no SLO is about that time", base=told_run)
+def begins_anew_in_the_warm_up(run: Run) -> None:
+    _identity(run, 4, 1, epoch=1)
+
+
+@defect("a producer whose process a fault had killed: no restart", unsure=("exposure/latency-1",), base=told_run)
+def begins_anew_after_a_kill(run: Run) -> None:
+    for step in run.documents["timeline"]["steps"]:
+        step |= {"kind": "kill_client", "takes": "members"}
+    for line in run.documents["journal"]:
+        line["targets"] = {"clients": [f"orders-{ARM}-produce"]}
+        line["undo"] = {"verb": "start_clients", "args": {}}
+    _identity(run, 24.5, 1, epoch=1)
+
+
+@defect("a log in which no identity of a producer was read", unsure=("slo/sequence.restarts",), base=told_run)
+def identities_unknown(run: Run) -> None:
+    events = run.documents["events"]
+    events[:] = [line for line in events if line["event"] != "producer_identity"]
+
+
+@defect("a consumer that loses two partitions, and gets them back", fails=("slo/assignment.lost",), base=told_run)
+def loses_partitions(run: Run) -> None:
+    places = [["orders", 0], ["orders", 1]]
+    _told(run, "consume", "lost", 30, partitions=places)
+    _told(run, "consume", "assigned", 30.1, partitions=places)
+
+
+@defect("a producer that reports a fatal error", fails=("slo/produce.fatal",), base=told_run)
+def reports_a_fatal_error(run: Run) -> None:
+    _told(run, "produce", "client_error", 30, error="_FATAL", detail="out of order", fatal=True)
+
+
+@defect("a producer that reports errors that are not fatal: no alarm", base=told_run)
+def reports_errors(run: Run) -> None:
+    _told(run, "produce", "client_error", 30, error="_TRANSPORT", detail="gone", fatal=False)

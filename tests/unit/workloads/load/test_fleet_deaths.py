@@ -1,4 +1,4 @@
-"""Clients that end by themselves: the fleet tells it, their rows go on as failures, and the other clients notice nothing."""
+"""Clients that end by themselves: the fleet tells it, their rows go on as failures, the others notice nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEGFAULT, EXIT = "os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(3)"
 
 
 def program(end: str, cue: Path) -> dict[str, Any]:
-    """Return the fields of an assignment whose program is the example, which ends itself when the file ``cue`` exists."""
+    """Return the fields of an assignment whose program is the example, which ends itself when ``cue`` exists."""
     text = ENDING.format(end=end, cue=str(cue), program=str(PROGRAM))
     return {"client": "exec", "command": (sys.executable, "-c", text)}
 
@@ -63,7 +63,7 @@ async def test_a_producer_that_exits_fails_alone(live_bench: Bench) -> None:
 
 
 async def ends_alone(bench: Bench, end: str, status: int, how: str) -> None:
-    """Check that its rows go on as failures of the schedule; its neighbour and the reader work to the end of the run."""
+    """Check that its rows go on as failures of the schedule; its neighbour and the reader work to the end."""
     told: Told = []
     cue = bench.logs.parent / "cue"
     neighbour = bench.produce(worker="p1", producer_id=1, arm="good")
