@@ -250,7 +250,7 @@ def main() -> int:
         assignment = parse_assignment(inbox.wait())
         clock = run_clock(assignment.origin_ns)
         events = Events(assignment, clock)
-        if assignment.life:
+        if assignment.life and not assignment.ended:
             events.emit("restarted", life=assignment.life)
         client = make_client(assignment, clock, events)
         client.prepare()
