@@ -8,27 +8,30 @@ client that left something undone.
 consumer   a partition has acknowledged records that the consumer (no member of the group) did not get in the drain.
            Since its last delivery there, nothing was delivered for longer than the patience of the drain, although
            progress was required. That the leader answered is known: the harness read the partition to its end. While a
-           consumer reads on elsewhere it may only be slow, so it must have read nothing at all at the end
+           consumer reads on elsewhere it may only be slow, so it must have read nothing at all for the last 30 s
 producer   records were accepted and got no result, neither success nor failure, in more than their delivery time-out,
            and no record succeeded since, although progress was required
 =========  =============================================================================================================
 
-Not blamed are clients that a fault killed or that ended (``client/died``), readers of committed records whom an open
-transaction holds back (``obligation/stable_offset``), and records whose time-out had not passed. On an attached
-cluster, of which it is not known when progress was required, it is from a minute after the last fault, as the harness
-waits.
+A partition of a group counts from its last assignment; if nobody owned it at the end, a session time-out more is
+allowed, for which the group may wait for a member. Not blamed are clients that a fault killed or that ended
+(``client/died``), readers of committed records whom an open transaction holds back (``obligation/stable_offset``), and
+records whose time-out had not passed. On an attached cluster, of which it is not known when progress was required, it
+is from a minute after the last fault, as the harness waits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from aftershock.results.checks.doubts import left_out
-from aftershock.results.checks.findings.records import RECOVERY_US
+from aftershock.results.checks.findings.ownership import tenures
+from aftershock.results.checks.findings.records import RECOVERY_US, STILL_US
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.checks.obligations.spans import DRAIN_PATIENCE_US, PATIENCE_US
 from aftershock.results.checks.progress import held_back_in, overlaps
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.groups import reader_events
+from aftershock.results.evidence.groups import group_of, reader_events
 from aftershock.results.evidence.outages import KILLED, worker_outages
 from aftershock.results.evidence.phases import Interval, merged, overlap_us
 from aftershock.results.model.check import Check, Status
@@ -36,6 +39,8 @@ from aftershock.results.model.facts import Facts, SentRows, Stall
 from aftershock.results.slo import Side
 
 Place = tuple[str, int]
+SESSION_MS = 45_000
+"""Default session time-out of a member of a group (``session.timeout.ms``)."""
 
 _READ = "read logs/{}.log from {:.1f} s on: {}"
 _PLACES_MAX = 3
@@ -78,16 +83,19 @@ def _of_reader(
         if reader == client:
             end_us = max(end_us, int(line["t_us"]))
             # older evidence does not tell for how long the consumer had read nothing
-            still = line.get("idle_us") is not None and line["idle_us"] >= DRAIN_PATIENCE_US
+            still = line.get("idle_us") is not None and line["idle_us"] >= STILL_US
             for topic, number, position, end in line["positions"]:
                 unread[topic, number] = max(0, end - position) if still else 0
+    owners = _owners(evidence, client) if unread else {}
     stuck: dict[Place, _Still] = {}
     for stall in facts.stalls:
         of_place = (stall.side, stall.client) == ("consume", client.key) and stall.partition is not None
         place = stall.topic or client.consumes_from[0], int(stall.partition or 0)
         if of_place and stall.end_us >= end_us and unread.get(place):
             held = () if lane is None else held_back_in(evidence, facts, lane, stall)
-            judged = _still(evidence, stall, lane, merged([*suspect, *held]), DRAIN_PATIENCE_US)
+            owned_us, patience_us = owners.get(place, (0, DRAIN_PATIENCE_US))
+            since_owned = replace(stall, start_us=min(stall.end_us, max(stall.start_us, owned_us)))
+            judged = _still(evidence, since_owned, lane, merged([*suspect, *held]), patience_us)
             if judged.too_long:
                 stuck[place] = judged
     if not stuck:
@@ -112,6 +120,23 @@ def _of_reader(
         ),
         next=_READ.format(f"{client.workload}-{client.arm}-consume*", first_us / 1e6, "why did it stop reading?"),
     )
+
+
+def _owners(evidence: Evidence, client: Client) -> dict[Place, tuple[int, int]]:
+    """Return of each partition of a group since when it has its owner, and for how long nothing need be delivered.
+
+    A partition that nobody owned at the end may wait for a member that the group takes for alive, until its session is
+    over: a busy host may expel members without any fault.
+    """
+    if group_of(evidence, client) is None:
+        return {}
+    session_us = 1000 * int(evidence.arm_settings(client).get("session.timeout.ms") or SESSION_MS)
+    found = {}
+    for tenure in tenures(evidence, client):
+        is_owned = tenure.end_us == inf
+        patience_us = DRAIN_PATIENCE_US + (0 if is_owned else session_us)
+        found[tenure.place] = (tenure.start_us if is_owned else 0, patience_us)
+    return found
 
 
 def _places(places: Sequence[Place], unread: Mapping[Place, int]) -> str:

@@ -271,18 +271,23 @@ def main() -> int:
             reason = f"librdkafka: {error.args[0].str()}"
         elif isinstance(error, OSError) and error.errno == errno.ENOSPC and assignment:
             reason = str(full_error(assignment.spool))
-        outbox.report("died", why=reason, **_of_client(error, reason))
+        outbox.report("died", why=reason, **_of_client(error, reason, assignment))
         return 1
     finally:
         outbox.flush(_FLUSH_S)
     return 0
 
 
-def _of_client(error: Exception, reason: str) -> dict[str, Any]:
-    """Return what the report ``died`` says of a client program or library that ended; nothing of another failure."""
+def _of_client(error: Exception, reason: str, assignment: Assignment | None) -> dict[str, Any]:
+    """Return what the report ``died`` says of a client program or library that ended; nothing of another failure.
+
+    Of librdkafka only the client under test counts: workers of other clients use it to look up offsets.
+    """
     if isinstance(error, ClientDiedError):
         return {"client": {"cause": error.cause, "status": error.status, "lines": error.lines}}
-    return {"client": {"cause": reason, "status": None, "lines": ()}} if isinstance(error, KafkaException) else {}
+    if isinstance(error, KafkaException) and assignment is not None and assignment.client == "confluent":
+        return {"client": {"cause": reason, "status": None, "lines": ()}}
+    return {}
 
 
 def _serve(

@@ -108,6 +108,41 @@ def held_back_by_another(run: Run) -> None:
         )
 
 
+@cache
+def grouped_run() -> Run:
+    """Return a run whose readers are members of groups."""
+    run = delayed_run().copy("grouped")
+    run.documents["timeline"]["workloads"][0]["consume"]["group"] = "readers"
+    return run
+
+
+def _moved(run: Run, event: str, at_s: float) -> None:
+    places = [["orders", number] for number in PARTITIONS]
+    names = {"workload": "orders", "arm": ARM, "op": "consume", "worker": f"orders-{ARM}-consume"}
+    run.documents["events"].append({"t_us": int(at_s * S), "event": event, **names, "partitions": places})
+
+
+@defect(
+    "a group that gave up three partitions 76 s before the end, and nobody got them",
+    fails=("obligation/stuck", "obligation/consume", "integrity/lost"),
+    base=grouped_run,
+)
+def nobody_owns_them(run: Run) -> None:
+    _stop_reading(run, 44)
+    _moved(run, "revoked", 44)
+
+
+@defect(
+    "a group whose member got three partitions again 10 s before it was given up: a rebalance, not a standstill",
+    fails=("obligation/consume", "integrity/lost"),
+    base=grouped_run,
+)
+def got_them_again_at_last(run: Run) -> None:
+    _stop_reading(run, 44)
+    _moved(run, "revoked", 44)
+    _moved(run, "assigned", GAVE_UP_S - 10)
+
+
 def _unanswered(run: Run, from_s: float, to_s: float = 60) -> None:
     """Let the program give no result for what it sends in a time, and send none of it."""
     rows = run.frames["produce"]
