@@ -29,12 +29,14 @@ from pyspark.sql import SparkSession
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.answers import answers
 from aftershock.results.checks.deadline import deadline_checks
+from aftershock.results.checks.died import death_checks
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks, integrity_results
 from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.stable_offset import stable_offset_checks
+from aftershock.results.checks.stuck import stuck_checks
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence, Trust, read
@@ -287,7 +289,9 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
         *integrity_checks(evidence, integrity),
         *obligation_checks(evidence, facts, doubts),
         *deadline_checks(evidence, facts),
+        *stuck_checks(evidence, facts),
         *stable_offset_checks(evidence, facts),
+        *death_checks(evidence),
         *faults,
         *(one.check for one in harness),
     )

@@ -34,6 +34,7 @@ ERRORS = {
 DISCOVERIES = ("hint_accepted", "metadata_refreshed", "replica_switched")
 AFTERMATH = (
     "batch_retried",
+    "client_died",
     "epoch_bumped",
     "group_joined",
     "hint_refused",

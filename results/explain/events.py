@@ -155,6 +155,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "batch_retried": _retried,
     "broker_left": lambda line: f"broker {line.get('broker')} is no longer in the cluster",
     "broker_returned": lambda line: f"broker {line.get('broker')} is in the cluster again",
+    "client_died": lambda line: f"ended by itself: {line.get('why')}",
     "client_error": lambda line: f"{line.get('error')}: {line.get('detail')}",
     "commit_failed": lambda line: f"a commit failed: {line.get('reason')}",
     "commit_retried": lambda line: f"committed {place(line)} of {line.get('group')} again: {line.get('why')}",

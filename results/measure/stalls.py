@@ -11,7 +11,7 @@ Rules. A stall begins with the last success or, if no record was waiting then, w
 within the next second. An idle client never stalls, but a client with only failing records does. A produced record
 is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
-which is partition null. A record that a consumer never got waited until the end of the load; if the consumer gave up
+which is partition null. A record that a consumer never got waited until the end of the load; if the consumer stopped
 reading before it (event ``drain_incomplete``), until then. An input of a service that stood still when the run ended
 waited until the end of the run.
 
@@ -47,28 +47,42 @@ _CHUNK = 64
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """Return the times from which and until which each record waited, in columns ``wanted_us done_us``.
 
-    If a record has no final status, ``done_us`` is the end of the load, or that of the drain if its reader gave up
-    before the record. The ``wanted_us`` of a delivery is the record's intended time, which is too early;
-    ``acknowledged`` corrects that time for the few rows in silences.
+    If a record has no final status, ``done_us`` is the end of the load, or that of the drain if its reader had not
+    reached the record when it stopped reading. The ``wanted_us`` of a delivery is the record's intended time, which is
+    too early; ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(beside(dims.ends), "run")
     gave_up: dict[tuple[int, str, str], int] = {}
+    positions: dict[tuple[int, str, str, str, int], int] = {}
     for run, evidence in enumerate(dims.evidences):
         for reader, line in reader_events(evidence, "drain_incomplete"):
             key = (run, reader.workload, reader.arm)
             gave_up[key] = max(int(line["t_us"]), gave_up.get(key, 0))
-    rows = [(*key, "consume", at_us) for key, at_us in gave_up.items()]
-    for run, scene in enumerate(dims.scenes):
-        for client_key, at_us in scene.stood_still_until_us.items():
-            workload, _, arm = client_key.partition("/")
-            rows.append((run, workload, arm, "pipe", at_us))
-    if rows:
-        table = dims.table(rows, "run int, workload string, arm string, op string, gave_up_us bigint")
+            for topic, number, position, _ in line["positions"]:
+                place = (*key, topic, number)
+                positions[place] = max(position, positions.get(place, 0))
+    read = [
+        (run, workload, arm, "consume", topic, number, position, gave_up[run, workload, arm])
+        for (run, workload, arm, topic, number), position in positions.items()
+    ]
+    if read:
+        key_types = "run int, workload string, arm string, op string, topic string, partition int"
+        table = dims.table(read, f"{key_types}, position bigint, gave_up_us bigint")
+        judged = judged.join(beside(table), ["run", "workload", "arm", "op", "topic", "partition"], "left")
+        behind = F.coalesce(F.col("offset") >= F.col("position"), ~F.col("timed"))
+        unread = F.col("due") & F.col("done_us").isNull() & behind
+        end_us = F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
+        judged = judged.withColumn("end_us", end_us).drop("gave_up_us", "position")
+    piped = [
+        (run, *client_key.split("/", 1), "pipe", at_us)
+        for run, scene in enumerate(dims.scenes)
+        for client_key, at_us in scene.stood_still_until_us.items()
+    ]
+    if piped:
+        table = dims.table(piped, "run int, workload string, arm string, op string, stood_us bigint")
         judged = judged.join(beside(table), ["run", "workload", "arm", "op"], "left")
-        unread = F.col("due") & (~F.col("timed") | (F.col("op") == "pipe")) & F.col("done_us").isNull()
-        judged = judged.withColumn(
-            "end_us", F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
-        )
+        end_us = F.when(F.col("due") & F.col("done_us").isNull(), F.greatest("end_us", "stood_us"))
+        judged = judged.withColumn("end_us", end_us.otherwise(F.col("end_us"))).drop("stood_us")
     wanted = F.when(F.col("due"), F.col("intended_us"))
     placed = (F.col("op") != "commit") & F.col("partition").isNotNull()
     return judged.select(

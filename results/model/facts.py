@@ -186,7 +186,8 @@ class SentRows:
 
     ``expected`` is the number of records that were due in the load, None if it can't be known, and ``rows`` the number
     of these that have a row. ``missing`` lists the longest spans without rows. ``contradictions`` say what can't be
-    true of any load.
+    true of any load. ``unanswered`` are records that were sent, the first at ``unanswered_us`` and the last at
+    ``unanswered_last_us``, and never got a result; ``answered_us`` is the time of the last success.
     """
 
     side: str
@@ -196,6 +197,10 @@ class SentRows:
     rows: int
     missing: tuple[MissingRows, ...] = ()
     contradictions: tuple[str, ...] = ()
+    unanswered: int = 0
+    unanswered_us: int | None = None
+    unanswered_last_us: int | None = None
+    answered_us: int | None = None
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,17 @@ def fails_after_a_protocol_fault(run: Run) -> None:
 
 
 @defect(
+    "librdkafka with a fatal error after its requests were answered `timed out`: no back-off lasts to the end",
+    fails=("obligation/produce", "obligation/deadline"),
+    base=delayed_run,
+)
+def fails_for_good_after_time_outs(run: Run) -> None:
+    for line in run.documents["journal"]:
+        line["targets"]["roles"] = {"rule": {"do": "answer_error", "api": "Produce", "error": 7}}
+    _fail(run, 20, 50)
+
+
+@defect(
     "a program whose records all fail at once while each of its requests is refused: no progress is owed, but patience",
     fails=("obligation/deadline",),
     base=delayed_run,
