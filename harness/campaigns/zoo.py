@@ -15,7 +15,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import did_you_mean
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.campaigns.store import Planned, Record, digest
+from aftershock.harness.campaigns.store import Planned, Record
 from aftershock.redaction import PLACE
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import read_judged_run
@@ -85,10 +85,6 @@ def of_record(record: Record, home: Path) -> list[Entry]:
         attempts = [attempt_of(read_judged_run(home / run.run), run.digest)] if run else []
         entries.append(Entry(bug, attempts))
     return entries
-
-
-def attempt_in(home: Path, bug: Bug, seed: int) -> Attempt:
-    return attempt_of(read_judged_run(home), digest(planned(bug), seed))
 
 
 def keep(folder: Path, entries: Iterable[Entry]) -> None:

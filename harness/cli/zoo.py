@@ -44,15 +44,18 @@ def run_bug(
     as_json: JsonOption = False,
 ) -> int:
     """Run the plan of one bug on a new cluster, and say whether the verdict tells the two versions apart."""
+    from aftershock.harness.campaigns import store
     from aftershock.harness.campaigns import zoo as lab
     from aftershock.harness.campaigns.runner import on_new_clusters
     from aftershock.harness.run.progress import Progress
 
-    found = lab.find_bug(bug)
-    home = on_new_clusters(out / lab.NAME, seed, Progress())(lab.planned(found, kafka))
-    entry = lab.Entry(found, [lab.attempt_in(home, found, seed)])
+    home, planned = out / lab.NAME, lab.planned(lab.find_bug(bug), kafka)
+    run = on_new_clusters(home, seed, Progress())(planned)
+    record = store.read(home, lab.NAME, seed=seed).with_run(planned, run.name)
+    store.write(home, record)
+    (entry,) = [entry for entry in lab.of_record(record, home) if entry.bug.id == bug]
     print(json.dumps(lab.document([entry]), indent=1) if as_json else lab.text(entry))
-    print(f"run: {home}", file=sys.stderr)
+    print(f"run: {run}", file=sys.stderr)
     return lab.exit_code([entry])
 
 
