@@ -10,6 +10,8 @@ Library: TypeAlias = Literal[
     "kafka-python",
     "aiokafka",
     "kafkajs",
+    "confluent-kafka-javascript",
+    "rdkafka",
 ]
 LIBRARIES: tuple[str, ...] = get_args(Library)
 """Clients with a `version`: shipped programs around a library, which are built from its package registry."""
@@ -17,7 +19,7 @@ LIBRARIES: tuple[str, ...] = get_args(Library)
 Client: TypeAlias = Literal["confluent", "reference", "java", "exec", "service", Library]
 """Clients of a plan."""
 
-ON_LIBRDKAFKA = ("confluent", "librdkafka")
+ON_LIBRDKAFKA = ("confluent", "librdkafka", "confluent-kafka-javascript", "rdkafka")
 """Clients with librdkafka's names and defaults of settings."""
 
 _SIGN, _INT = 1 << 31, 1 << 32

@@ -8,6 +8,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,17 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.model.text import table
 from aftershock.results.report.page import filled
-from aftershock.results.studies.audit import SYMBOLS, Advice, Cell, Mark, advice_of, cells_of, unsupported
+from aftershock.results.studies.audit import (
+    SYMBOLS,
+    Advice,
+    Cell,
+    Change,
+    Mark,
+    advice_of,
+    cells_of,
+    changes_of,
+    unsupported,
+)
 from aftershock.results.studies.part import Part
 
 DOCUMENT, PAGE, MARKDOWN, BADGE = "audit.json", "audit.html", "audit.md", "badge.svg"
@@ -42,6 +53,7 @@ class Card:
     runs: Mapping[str, str]
     about: str
     advice: Sequence[Advice]
+    changes: Sequence[Change] = ()
 
     @property
     def all_cells(self) -> list[Cell]:
@@ -63,9 +75,12 @@ class Card:
 
     @property
     def exit_code(self) -> int:
-        """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open."""
+        """0 if every client kept every promise, 1 if one was broken or slow, 2 if scenarios are missing or open.
+
+        An upgrade that is worse in a scenario gives 1, too.
+        """
         marks = {cell.mark for cell in self.all_cells}
-        if marks & {"broken", "slow"}:
+        if marks & {"broken", "slow"} or any(change.word in ("worse", "mixed") for change in self.changes):
             return 1
         return 2 if self.missing or marks & {"open", _REFUSED} or not marks else 0
 
@@ -89,7 +104,7 @@ def _suite_of(scenarios: Iterable[str]) -> str:
 
 def _card(record: Record, home: Path, runs: Mapping[str, str | None]) -> Card:
     cells, missing, stored, versions = dict[str, list[Cell]](), dict[str, str](), dict[str, str](), set[str]()
-    advice = list[Advice]()
+    advice, changes = list[Advice](), list[Change]()
     for scenario, run in runs.items():
         if run is None:
             missing[scenario] = record.left_out.get(scenario, "it has not run")
@@ -100,13 +115,14 @@ def _card(record: Record, home: Path, runs: Mapping[str, str | None]) -> Card:
         cells[scenario], stored[scenario] = cells_of(scenario, part), run
         versions.add(str((part.run.run.get("versions") or {}).get("kafka", "unknown")))
         advice += advice_of(scenario, part, cells[scenario])
+        changes += changes_of(scenario, part, cells[scenario])
     for name, why in record.left_out.items():
         scenario, _, client = name.partition("/")
         if client:
             cells.setdefault(scenario, []).append(unsupported(scenario, client, why))
     suite, brokers = _suite_of(runs), ", ".join(sorted(versions)) or "unknown"
     about = f"{suite}, Kafka {brokers}, profile fast, {BLOCKS} repetitions of each fault"
-    return Card(suite, cells, missing, stored, about, advice)
+    return Card(suite, cells, missing, stored, about, advice, changes)
 
 
 def reduce(home: Path, target: Path) -> int:
@@ -119,7 +135,9 @@ def reduce(home: Path, target: Path) -> int:
     with replacement(target, BYTES_MAX) as draft:
         for scenario, run in card.runs.items():
             observed = Observed(scenario, read_judged_run(home / run))
-            advice_of(scenario, observed, cells_of(scenario, observed))
+            cells = cells_of(scenario, observed)
+            advice_of(scenario, observed, cells)
+            changes_of(scenario, observed, cells)
             write_run(observed, draft / run, _CHECKS)
         store.write(draft, record)
         if read_stored_card(record, draft) != card:
@@ -178,7 +196,17 @@ def text(card: Card) -> str:
     lines += ["", *(f"{client}: {card.marks(client)} scenarios without a remark" for client in card.clients)]
     for advice in card.advice:
         lines += ["", advice.text]
+    for (before, after), changes in _by_upgrade(card).items():
+        lines += ["", f"{before} → {after}, in the same repetitions"]
+        lines += [f"{change.scenario}: {change.text}" for change in changes]
     return "\n".join("\n".join(textwrap.wrap(line, 80, subsequent_indent=" " * 4)) for line in lines)
+
+
+def _by_upgrade(card: Card) -> dict[tuple[str, str], list[Change]]:
+    found: dict[tuple[str, str], list[Change]] = {}
+    for change in card.changes:
+        found.setdefault((change.before, change.after), []).append(change)
+    return found
 
 
 def markdown(card: Card) -> str:
@@ -188,6 +216,9 @@ def markdown(card: Card) -> str:
     refused = dict.fromkeys((cell.client, cell.reason) for cell in card.all_cells if cell.mark == _REFUSED)
     notes += "".join(f"\n* n/a: {client}: {reason}" for client, reason in refused)
     notes += "".join(f"\n* {advice.text}" for advice in card.advice)
+    for (before, after), changes in _by_upgrade(card).items():
+        words = [[change.scenario.replace("-", " "), change.word, change.text] for change in changes]
+        notes += f"\n\n{''.join(table(['scenario', f'{before} → {after}', 'in the same repetitions'], words))}"
     about = f"{card.about}. Recovery: median (interval); {_SLOWDOWN}."
     return f"{about}\n\n{''.join(table(['scenario', *card.clients], rows))}{notes}\n"
 
@@ -195,7 +226,18 @@ def markdown(card: Card) -> str:
 def document(card: Card) -> dict[str, Any]:
     """Return the content of ``audit.json``."""
     about = {"suite": card.suite, "about": card.about, "runs": card.runs, "missing": card.missing}
-    return {**about, "cells": [*map(asdict, card.all_cells)], "advice": [*map(asdict, card.advice)]}
+    cells, advice = [*map(asdict, card.all_cells)], [*map(asdict, card.advice)]
+    changes = [_finite(asdict(change)) for change in card.changes]
+    return {**about, "cells": cells, "advice": advice, **({"changes": changes} if changes else {})}
+
+
+def _finite(change: dict[str, Any]) -> dict[str, Any]:
+    """Return a change with null for what is infinite, which JSON has no number for."""
+    differences = [
+        {key: None if isinstance(value, float) and isinf(value) else value for key, value in difference.items()}
+        for difference in change["differences"]
+    ]
+    return {**change, "differences": differences}
 
 
 def badge(card: Card) -> str:

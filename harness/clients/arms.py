@@ -35,6 +35,8 @@ def needs(workload: Workload) -> Iterator[Need]:
         return
     if consume.protocol == "consumer":
         yield Need("protocol", ("consume", "protocol"), "write `protocol: classic`, or remove it")
+    if consume.commit and (consume.commit.every_ms or consume.commit.every_records):
+        yield Need("commits", ("consume", "commit"), "write `commit: {every: auto}`, or remove it")
     for word in ("pattern", "assignor", "static", "isolation"):
         if getattr(consume, word):
             yield Need(word, ("consume", word), f"remove `{word}`")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aftershock.errors import ProgramError
 from aftershock.faults.sections.document import did_you_mean
 from aftershock.faults.sections.workloads import VERSION_PATTERN
-from aftershock.harness.clients.recipes import Recipe, go, java, node, python
+from aftershock.harness.clients.recipes import Recipe, go, java, node, python, rust
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,13 @@ CATALOGUE: Mapping[str, Library] = {
         python("aiokafka_client", "aiokafka"),
         ("0.12.0", "0.13.0", "0.14.0"),
     ),
+    "confluent-kafka-javascript": Library(
+        "confluent-kafka-javascript",
+        "the npm package @confluentinc/kafka-javascript",
+        node("confluent_javascript", "@confluentinc/kafka-javascript", 300, compiles=True),
+        ("1.9.0",),
+    ),
+    "rdkafka": Library("rdkafka (Rust)", "the crate rdkafka", rust("rdkafka", "rdkafka", 180), ("0.36.2", "0.39.0")),
     "kafkajs": Library("KafkaJS", "the npm package kafkajs", node("kafkajs", "kafkajs", 10), ("2.2.3", "2.2.4")),
 }
 

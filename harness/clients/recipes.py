@@ -172,19 +172,85 @@ class _tolerated:  # noqa: N801  # a context manager
         return isinstance(error, images.StepError) and self._file.exists()
 
 
-def node(program: str, package: str, build_s: int) -> Recipe:
-    """Return the recipe of a program for Node.js, beside which this package is installed."""
-    return Recipe([_PROGRAMS / program], partial(_build_node, program, package), build_s)
+def node(program: str, package: str, build_s: int, *, compiles: bool = False) -> Recipe:
+    """Return the recipe of a program for Node.js, beside which this package is installed, and compiled if need be."""
+    sources = [_PROGRAMS / program, _NODE_PROTOCOL]
+    return Recipe(sources, partial(_build_node, sources, package, compiles), build_s)
 
 
-def _build_node(program: str, package: str, build: ProgramBuild, version: str) -> Sequence[str]:
+_NODE_PROTOCOL = _PROGRAMS / "kafkajs" / "protocol.js"
+
+
+def _build_node(
+    sources: Sequence[Path], package: str, compiles: object, build: ProgramBuild, version: str
+) -> Sequence[str]:
     for command in ("node", "npm"):
         build.require_command(command, "nodejs", "npm")
-    build.copy(_PROGRAMS / program)
+    build.copy(sources[0])
+    shutil.copy(_NODE_PROTOCOL, build.context)
+    build.write_error_names(build.context)
     quiet = ("--no-audit", "--no-fund", "--no-package-lock", "--no-save", "--no-update-notifier", "--ignore-scripts")
     (build.context / "package.json").write_text('{"private": true}\n')
     build.run(["npm", "install", *quiet, "--prefix", build.context, f"{package}@{version}"])
+    if compiles:
+        _compile_addon(build, build.context / "node_modules" / package)
     return ("node", f"{FOLDER}/client.js")
 
 
-Recipes = Mapping[str, Recipe]
+def _compile_addon(build: ProgramBuild, folder: Path) -> None:
+    """Compile a package's addon with the headers of the system's Node.js, and with its libraries."""
+    for command in ("g++", "make"):
+        build.require_command(command, "g++", "make")
+    run = ("node", "-p", "process.execPath")
+    prefix = Path(subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()).parents[1]
+    if not (prefix / "include" / "node" / "node.h").exists():
+        raise images.StepError(
+            f"the headers of Node.js are not in {prefix / 'include' / 'node'}; install them (libnode-dev on Debian and "
+            "Ubuntu), or a Node.js that has them"
+        )
+    npm = Path(shutil.which("npm") or "npm").resolve().parents[1]
+    gyp = npm / "node_modules" / "node-gyp" / "bin" / "node-gyp.js"
+    if not gyp.exists():
+        raise images.StepError(f"npm has no node-gyp in {gyp}; install npm from its own package")
+    # one job, because the addon does not wait for its configuration
+    steps = ("configure", "build")
+    for step in steps:
+        build.run(["node", gyp, step, "-C", folder, f"--nodedir={prefix}"], {"CKJS_LINKING": "dynamic", "JOBS": "1"})
+
+
+def rust(program: str, crate: str, build_s: int) -> Recipe:
+    """Return the recipe of a Rust program with this crate, which contains librdkafka."""
+    return Recipe([_PROGRAMS / program], partial(_build_rust, program, crate), build_s)
+
+
+def _build_rust(program: str, crate: str, build: ProgramBuild, version: str) -> Sequence[str]:
+    for command, package in (("cargo", "cargo"), ("gcc", "gcc"), ("make", "make")):
+        build.require_command(command, package)
+    build.copy(_PROGRAMS / program)
+    build.write_error_names(build.context)
+    manifest = f"""\
+[package]
+name = "program"
+version = "0.0.0"
+edition = "2021"
+
+[features]
+newest = []
+
+[dependencies]
+base64 = "0.22"
+libc = "0.2"
+{crate} = {{ version = "={version}", default-features = false, features = ["libz"] }}
+serde_json = "1"
+"""
+    (build.context / "Cargo.toml").write_text(manifest)
+    target = build.scratch / "target"
+    environment = {"LIBRARY_VERSION": version, "CARGO_TARGET_DIR": str(target)}
+    command: list[str | Path] = ["cargo", "build", "--release", "--manifest-path", build.context / "Cargo.toml"]
+    try:
+        build.run([*command, "--features", "newest"], environment)
+    except images.StepError:
+        build.note("=== with the interface of older versions")
+        build.run(command, environment)
+    shutil.copy(target / "release" / "program", build.context)
+    return (f"{FOLDER}/program",)

@@ -15,11 +15,20 @@ A client is late in a scenario if it recovers a second after the fastest client,
 settings that bound such waits, for clients whose settings are known here (defaults: Kafka's documentation of producer
 and consumer configurations, ``CONFIGURATION.md`` of librdkafka). A guess becomes a figure by trying it: an arm
 ``<client>-advised`` has all these settings, and the saved time is that of both arms in the same repetitions.
+
+Two versions of a client are compared in the same repetitions (``Change``), by recovery, gaps and failed records. A
+measure is better or worse if the whole interval of the paired differences is on that side of 0, and the median counts:
+
+* times: ``COUNTS_S``, half of what makes a client late. The start of a calm window is known to 100 ms, and two arms of
+  one client differ by some 200 ms on a busy host.
+* failed records: one in each repetition
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from itertools import pairwise
+from math import inf, isinf, isnan
+from typing import Any, Literal, TypeAlias, cast
 
 import pyarrow.compute as pc
 from scipy.special import bdtr
@@ -138,17 +147,23 @@ def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str, 
 
 def spread(blocks: Iterable[Block]) -> Spread:
     """Return the median of blocks with the narrowest interval of order statistics that covers it with 95 %."""
-    values = sorted(float("inf") if block.value_us is None else block.value_us / _US for block in blocks)
-    count = len(values)
-    if not count:
+    values = [inf if block.value_us is None else block.value_us / _US for block in blocks]
+    if not values:
         return Spread(None, None, None, 0)
-    middle = (values[(count - 1) // 2] + values[count // 2]) / 2
+    median, low, high = (None if value == inf else value for value in median_and_interval(values))
+    return Spread(median, low, high, len(values))
+
+
+def median_and_interval(values: Iterable[float]) -> tuple[float, float, float]:
+    """Return the median, and the narrowest interval of order statistics that covers it with 95 %."""
+    ordered = sorted(values)
+    count = len(ordered)
+    lower, upper = ordered[(count - 1) // 2], ordered[count // 2]
+    middle = lower if lower == upper else (lower + upper) / 2  # infinities of two signs have no middle
     rank = 1  # of the interval's ends, counted from the smallest and from the largest value
     while 2 * bdtr(rank, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
         rank += 1
-    figures = middle, values[rank - 1], values[count - rank]
-    median, low, high = (None if value == float("inf") else value for value in figures)
-    return Spread(median, low, high, count)
+    return 0.0 if isnan(middle) else middle, ordered[rank - 1], ordered[count - rank]
 
 
 def _longest_s(sides: Iterable[Mapping[int, Block]]) -> float | None:
@@ -237,6 +252,137 @@ class Advice:
             if saved.low_s > 0
             else (f"Tried: makes no difference that shows, {saved.median_s:.1f} s ({interval}).")
         )
+
+
+COUNTS_S = 0.5
+Word: TypeAlias = Literal["better", "worse", "mixed", "no difference", "undecided"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much the later version is better in a measure: median of the repetitions that both have, and interval.
+
+    ``unit`` is ``s`` or ``records``. A value is infinite if only one version has ever recovered, or succeeded.
+    """
+
+    measure: str
+    unit: str
+    median: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def counts(self) -> int:
+        """1 for better, -1 for worse, 0 for no difference that shows."""
+        least = COUNTS_S if self.unit == "s" else 1
+        if abs(self.median) < least or self.low <= 0 <= self.high:
+            return 0
+        return 1 if self.median > 0 else -1
+
+    @property
+    def text(self) -> str:
+        if isinf(self.median):
+            when = "after" if self.median > 0 else "before"
+            return f"{self.measure} comes to an end only {when} the upgrade (n = {self.n})"
+        sign = 1 if self.median >= 0 else -1
+        name = {("s", 1): "shorter", ("s", -1): "longer", ("records", 1): "fewer", ("records", -1): "more"}[
+            self.unit, sign
+        ]
+        digits = 1 if self.unit == "s" else 0
+        low, high = sorted((sign * self.low + 0.0, sign * self.high + 0.0))  # without a negative zero
+        return (
+            f"{self.measure} {abs(self.median):.{digits}f} {self.unit} {name} ({low:.{digits}f} to "
+            f"{high:.{digits}f}, n = {self.n})"
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an upgrade of a client from the arm ``before`` to the arm ``after`` changes in a scenario, in a word."""
+
+    scenario: str
+    before: str
+    after: str
+    word: Word
+    reason: str
+    differences: Sequence[Difference]
+
+    @property
+    def text(self) -> str:
+        """The word, its reason, and the differences that count, or without any the first one."""
+        shown = [difference for difference in self.differences if difference.counts] or self.differences[:1]
+        details = "; ".join(filter(None, [self.reason, *(difference.text for difference in shown)]))
+        return f"{self.word}: {details}" if details else self.word
+
+
+def upgrades(arms: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the arms of a plan that are two versions of one client, each with the next one in the plan's order."""
+    by_client: dict[str, list[str]] = {}
+    for name, arm in arms.items():
+        if arm.get("version") and not name.endswith(ADVISED):
+            by_client.setdefault(arm["client"], []).append(name)
+    return [pair for names in by_client.values() for pair in pairwise(names)]
+
+
+def changes_of(scenario: str, part: Part, cells: Sequence[Cell]) -> list[Change]:
+    """Return what each upgrade among a scenario's clients changes."""
+    (workload,) = part.run.timeline["workloads"]
+    by_client = {cell.client: cell for cell in cells}
+    return [
+        _change(scenario, part, workload, by_client[before], by_client[after])
+        for before, after in upgrades(workload["arms"])
+    ]
+
+
+def _change(scenario: str, part: Part, workload: Mapping[str, Any], before: Cell, after: Cell) -> Change:
+    keys = [f"{workload['name']}/{cell.client}" for cell in (before, after)]
+    sides = [side for side in ("produce", "consume") if workload.get(side)]
+    found, proven = list[Difference](), set[int]()
+    for measure, name in ((RECOVERED, "recovery"), *((f"{side}.gap", f"{side} gap") for side in sides)):
+        blocks = [part.blocks(key, measure) for key in keys]
+        numbers = sorted(blocks[0].keys() & blocks[1].keys())
+        proven.update(numbers)
+        values = [_saved_s(blocks[0][n], blocks[1][n]) for n in numbers]
+        if len(values) >= UNITS_MIN:
+            found.append(Difference(name, "s", *median_and_interval(values), len(values)))
+    counts = [_failed_by_block(part, key) for key in keys]
+    saved = [float(counts[0][n] - counts[1][n]) for n in sorted(proven & counts[0].keys() & counts[1].keys())]
+    if len(saved) >= UNITS_MIN:
+        found.append(Difference("failed", "records", *median_and_interval(saved), len(saved)))
+    broken = [cell for cell in (before, after) if cell.mark == "broken"]
+    signs = {difference.counts for difference in found} - {0}
+    reason, word = "", "no difference"
+    if doubt := part.doubt():
+        word, reason = "undecided", doubt
+    elif len(broken) == 1:
+        word, reason = ("worse" if broken[0] is after else "better"), f"{broken[0].client}: {broken[0].reason}"
+    elif not found:
+        word, reason = "undecided", f"fewer than {UNITS_MIN} repetitions took effect for both"
+    elif signs:
+        word = "mixed" if len(signs) > 1 else "better" if 1 in signs else "worse"
+    return Change(scenario, before.client, after.client, cast("Word", word), reason, found)
+
+
+def _saved_s(before: Block, after: Block) -> float:
+    """Return by how many seconds a block's value is smaller afterwards; None is infinite, and equal to itself."""
+    values = [inf if block.value_us is None else block.value_us / _US for block in (before, after)]
+    return 0.0 if values[0] == values[1] else values[0] - values[1]
+
+
+def _failed_by_block(part: Part, client: str) -> dict[int, int]:
+    """Return the number of records that a client gave up, by the repetition in which they were due."""
+    starts: dict[int, int] = {}
+    for window in part.windows():
+        if number := window.get("block"):
+            starts[number] = min(window["start_us"], starts.get(number, window["start_us"]))
+    counts = dict.fromkeys(starts, 0)
+    rows = part.outcomes("produce", ["status", "intended_us"], client)
+    for due_us in rows.filter(pc.not_equal(rows["status"], "ok"))["intended_us"].to_pylist():
+        begun = [number for number, start_us in starts.items() if start_us <= due_us]
+        if begun:
+            counts[max(begun, key=starts.__getitem__)] += 1
+    return counts
 
 
 def is_late(late_s: float | None) -> bool:

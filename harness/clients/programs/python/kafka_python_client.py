@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import kafka
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError, NoError
 from kafka.structs import OffsetAndMetadata
@@ -178,8 +179,28 @@ class Consuming(ConsumerRebalanceListener):
         self._consumer.commit_async(offsets_of(positions), callback=committed)
 
 
+class ConsumingInLoop(Consuming):
+    """Consumer of kafka-python 3, whose listener runs in the client's event loop, where nothing may block."""
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        positions, began = self._processed.take(revoked), time.monotonic()
+        if positions:
+            try:
+                await self._consumer.commit_async(offsets_of(positions))
+            except KafkaError as error:
+                say("error", error=name_of(error), detail=str(error))
+            else:
+                say_committed(positions, began)
+        say_partitions("revoked", self._start, revoked)
+
+
 def ready() -> None:
     say("ready", accepts=["topics", *(["isolation"] if "isolation" not in LACKS else [])])
+
+
+def consume(start: dict[str, Any]) -> None:
+    kind = ConsumingInLoop if hasattr(kafka, "AsyncConsumerRebalanceListener") else Consuming
+    kind(start).run()
 
 
 def commit(start: dict[str, Any]) -> None:
@@ -211,5 +232,5 @@ def is_unknown(setting: str) -> bool:
 
 
 if __name__ == "__main__":
-    operations = {"produce": produce, "consume": lambda start: Consuming(start).run(), "commit": commit}
+    operations = {"produce": produce, "consume": consume, "commit": commit}
     run("kafka-python", operations, lacks=LACKS, unknown=is_unknown)

@@ -57,6 +57,24 @@ def test_each_scenario_takes_any_client(planned: Planned) -> None:
     assert (planned.name == "coordinator-killed") == ("coordinator of readers-java" in brokers)
 
 
+VERSIONS = lab.parse_clients(["librdkafka@2.2.0", "new=librdkafka@2.3.0", "java@3.9.1", "franz-go@1.21.2"], [])
+
+
+def test_versions_are_clients_with_names_of_their_own() -> None:
+    assert ["librdkafka-2.2.0", "new", "java-3.9.1", "franz-go-1.21.2"] == [*VERSIONS]
+    assert {"client": "librdkafka", "version": "2.3.0"} == VERSIONS["new"]
+    with pytest.raises(AftershockError, match="no version of `nope` can be chosen"):
+        lab.parse_clients(["nope@1.0.0"], [])
+    with pytest.raises(AftershockError, match="another client is named"):
+        lab.parse_clients(["sarama@1.45.0", "sarama@1.45.0"], [])
+
+
+@pytest.mark.parametrize("planned", lab.planned(VERSIONS, None, {}), ids=lambda planned: planned.name)
+def test_each_scenario_takes_any_version(planned: Planned) -> None:
+    (workload,) = load_plan(find(planned.plan), planned.settings).plan.workloads
+    assert [arm.version for arm in workload.arms.values()] == ["2.2.0", "2.3.0", "3.9.1", "1.21.2"]
+
+
 def test_one_cluster_serves_twelve_scenarios_and_another_one_three() -> None:
     """Otherwise each scenario would launch a cluster of its own."""
     specs = [str(job(planned).spec) for planned in ALL]

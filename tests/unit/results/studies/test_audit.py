@@ -9,7 +9,7 @@ import pytest
 from aftershock.harness.campaigns.card import figures
 from aftershock.results.compare.blocks import Block
 from aftershock.results.model.check import Check, Status
-from aftershock.results.studies.audit import Cell, Spread, cells_of, spread
+from aftershock.results.studies.audit import Cell, Spread, cells_of, changes_of, spread, upgrades
 from aftershock.results.studies.part import Part
 from aftershock.tests.unit.results.studies.trials.on_disk import part as part_on_disk
 
@@ -139,3 +139,104 @@ def test_the_repetitions_before_the_heal_are_counted(tmp_path: Path) -> None:
         row["before_heal"] = row["recovered_us"] <= round(3.2 * S)
     assert cell(part).before_heal == 2
     assert "(3.1 to 3.6), 2 of 6 before the heal" in figures(cell(part))
+
+
+def upgraded(
+    home: Path, recovery_s: list[float | None], *checks: Check, gap_s: float = 0.0, failed: int = 0, steps: int = 6
+) -> Part:
+    """Return a run of two versions of librdkafka: the older one needs 3.1 s to 3.6 s after each crash, and fails once.
+
+    The newer one needs ``recovery_s``, has gaps that are ``gap_s`` longer, and gives up ``failed`` records in each
+    block.
+    """
+    arms = {"old": [3 + n / 10 for n in range(1, 7)], "new": recovery_s}
+    rows = [
+        {"op": "produce", "workload": "orders", "arm": arm, "producer_id": 0, "seq": 10 * block + n}
+        | {"status": "failed" if n < count else "ok", "intended_us": block * 10 * S + n}
+        for arm, count in (("old", 1), ("new", failed))
+        for block in range(1, 7)
+        for n in range(10)
+    ]
+    made = part_on_disk(home, outcomes=rows, checks=checks, faults={"crash": [n * 10 * S for n in range(1, 7)]})
+    calms = [
+        {"fault": f"crash-{n}", "client": f"orders/{arm}", "n": 9, "observed_us": 9 * S, **CALM}
+        | {"recovered_us": None if value is None else round(value * S)}
+        for arm, values in arms.items()
+        for n, value in enumerate(values[:steps], 1)
+    ]
+    cut = {"metric": "produce.gap", "window": "run", "each": "block", "every_us": None}
+    cuts = [
+        cut | {"client": f"orders/{arm}"} | {"slices": [_long(n, n + more) for n in range(1, steps + 1)]}
+        for arm, more in (("old", 0.0), ("new", gap_s))
+    ]
+    analysis = {"recoveries": [], "calms": calms, "cuts": cuts, "distributions": [], "gaps": []}
+    versions = {"old": "2.2.0", "new": "2.3.0"}
+    workload = {
+        "name": "orders",
+        "produce": {"topic": "orders"},
+        "arms": {name: {"client": "librdkafka", "version": version} for name, version in versions.items()},
+    }
+    timeline = {"cluster": {}, "timing": {"fault_ms": 1}, "workloads": [workload], "steps": STEPS[:steps]}
+    return replace(made, run=replace(made.run, analysis=analysis, timeline=timeline))
+
+
+def _long(block: int, gap_s: float) -> dict[str, Any]:
+    return {
+        "n": 9,
+        "censored": 0,
+        "slowest_us": round(gap_s * S),
+        "at": {},
+        "subject": f"block={block}",
+        "start_us": None,
+    }
+
+
+SAME = [3.2, 3.1, 3.4, 3.3, 3.6, 3.5]
+BROKEN = replace(GOOD, status=Status.FAIL, arm="new", why="2 records")
+
+
+@pytest.mark.parametrize(
+    ("recovery_s", "changes", "expected"),
+    [
+        (SAME, {"failed": 1}, "no difference: recovery "),
+        ([3.5, 3.6, 3.7, 3.8, 3.9, 4.0], {"failed": 1}, "no difference: recovery 0.4 s longer"),
+        ([5.1, 5.2, 5.3, 5.4, 5.5, 5.6], {"failed": 1}, "worse: recovery 2.0 s longer (2.0 to 2.0, n = 6)"),
+        ([1.1, 1.2, 1.3, 1.4, 1.5, 1.6], {"failed": 1}, "better: recovery 2.0 s shorter (2.0 to 2.0, n = 6)"),
+        # five of six repetitions are not enough: the interval reaches 0
+        ([3.1, 5.2, 5.3, 5.4, 5.5, 5.6], {"failed": 1}, "no difference: recovery 2.0 s longer (0.0 to 2.0, n = 6)"),
+        ([None] * 6, {"failed": 1}, "worse: recovery comes to an end only before the upgrade (n = 6)"),
+        (SAME, {"failed": 1, "gap_s": 3.0}, "worse: produce gap 3.0 s longer (3.0 to 3.0, n = 6)"),
+        (SAME, {"failed": 9}, "worse: failed 8 records more (8 to 8, n = 6)"),
+        (SAME, {"failed": 0}, "better: failed 1 records fewer (1 to 1, n = 6)"),
+        (SAME, {"failed": 0, "gap_s": 3.0}, "mixed: produce gap 3.0 s longer"),
+        (SAME, {"failed": 1, "steps": 5}, "undecided: fewer than 6 repetitions"),
+    ],
+)
+def test_an_upgrade_in_a_word(
+    tmp_path: Path, recovery_s: list[float | None], changes: dict[str, Any], expected: str
+) -> None:
+    made = upgraded(tmp_path / "run", recovery_s, GOOD, **changes)
+    (change,) = changes_of("leader-crashes", made, cells_of("leader-crashes", made))
+    assert ("old", "new") == (change.before, change.after)
+    assert change.text.startswith(expected)
+
+
+def test_a_broken_promise_decides_before_any_figure(tmp_path: Path) -> None:
+    faster = [1.1, 1.2, 1.3, 1.4, 1.5, 1.6]
+    made = upgraded(tmp_path / "run", faster, replace(GOOD, arm="old"), BROKEN, failed=1)
+    (change,) = changes_of("leader-crashes", made, cells_of("leader-crashes", made))
+    assert "worse" == change.word
+    assert "integrity/lost: 2 records" in change.text
+    older = replace(BROKEN, arm="old")
+    mended = upgraded(tmp_path / "mended", SAME, older, replace(GOOD, arm="new"), failed=1)
+    assert "better" == changes_of("leader-crashes", mended, cells_of("leader-crashes", mended))[0].word
+
+
+def test_only_versions_of_one_client_are_an_upgrade(tmp_path: Path) -> None:
+    arms = {"a": {"client": "java"}, "b": {"client": "sarama", "version": "1"}, "c": {"client": "java", "version": "2"}}
+    assert [] == upgrades(arms)
+    arms |= {"d": {"client": "sarama", "version": "2"}, "d-advised": {"client": "sarama", "version": "2"}}
+    arms |= {"e": {"client": "sarama", "version": "3"}}
+    assert [("b", "d"), ("d", "e")] == upgrades(arms)
+    plain = run(tmp_path / "run", GOOD)
+    assert [] == changes_of("leader-crashes", plain, cells_of("leader-crashes", plain))
