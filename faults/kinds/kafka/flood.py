@@ -34,7 +34,9 @@ BYTES_MAX = 4_000_000_000
 SHARE_MIN = 0.05
 """Share of the asked rate that must arrive. A flood that the brokers can't take is an overload all the more, but almost
 nothing in the logs would mean that its producer did not get through."""
-_CREATED_DEADLINE_MS = 20_000
+_CREATED_DEADLINE_MS = _BEGUN_DEADLINE_MS = 20_000
+_MARGIN_MS = 30_000
+"""Time after which the producer ends by itself if nothing ends it at the heal: its start may take seconds."""
 _SEGMENT_BYTES = 64 * 1_048_576
 
 
@@ -52,11 +54,15 @@ class FloodInjection(Injection):
             led = sum(state.leader is not None for state in await world.partitions([self.load.topic]))
             return None if led == len(self.replicas) else f"{led} of {len(self.replicas)} partitions have a leader"
 
+        async def not_begun() -> str | None:
+            return None if await self._records() else f"the flood's producer has written nothing to {self.load.topic}"
+
         async def begin() -> None:
             config = {"min.insync.replicas": "1", "segment.bytes": str(_SEGMENT_BYTES)}
             await world.create_topic(self.load.topic, self.replicas, config)
             await wait_until(not_led, clock, _CREATED_DEADLINE_MS)
             await world.start_flood(self.context.fault, self.load)
+            await wait_until(not_begun, clock, _BEGUN_DEADLINE_MS)
 
         await run_to_completion(begin())
 
@@ -64,10 +70,11 @@ class FloodInjection(Injection):
         """Report the bytes/s that the topic's logs have grown by since the injection; the first ones after 2 s."""
         clock = self.context.clock
         began_us, until_us = clock.now_us(), until_us or clock.now_us()
+        before = await retry_refused(self._records, clock, READ_DEADLINE_MS)
         while clock.now_us() < until_us:
             await clock.sleep_until_us(min(until_us, max(clock.now_us(), began_us + READ_BACK_US) + READ_BACK_US))
             passed_s = (clock.now_us() - began_us) / 1e6
-            records = await retry_refused(self._records, clock, READ_DEADLINE_MS)
+            records = await retry_refused(self._records, clock, READ_DEADLINE_MS) - before
             rate = records * self.load.record_size / max(passed_s, 0.001)
             asked = self.load.bytes_per_s
             what = f"bytes/s by which the logs of {self.load.topic} have grown since the injection"
@@ -131,7 +138,7 @@ class Flood(Fault):
             place = brokers.index(leader)
             order = [brokers[(place + step) % len(brokers)] for step in range(self.replication)]
             replicas[partition] = tuple(order)
-        load = FloodLoad(topic, len(replicas), self.rate, self.record_size, self.for_ or 0)
+        load = FloodLoad(topic, len(replicas), self.rate, self.record_size, (self.for_ or 0) + _MARGIN_MS)
         roles: dict[str, Any] = {"topic": topic, **({self.broker: targets[0]} if self.broker else {})}
         undo = Undo("end_flood", {"fault": context.fault, "topic": topic})
         return FloodInjection(context, Targets(brokers=tuple(targets), roles=roles), load, replicas, undo=undo)

@@ -4,11 +4,13 @@ import asyncio
 import base64
 import contextlib
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
+from aftershock.faults.targets.values import BrokerId, TopicPartition
 from aftershock.harness.kafka.admin import Admin
 from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.looker import Looker, Turn
@@ -65,19 +67,26 @@ class Mover:
 
     def __init__(self, admin: Admin) -> None:
         self._admin, self._over = admin, threading.Event()
+        self._planned = {(state.topic, state.partition): state.replicas for state in admin.partitions([TOPIC])}
         self._thread = threading.Thread(target=self._move, name="mover", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
+        """Stop, and put the leaders back where they were."""
         self._over.set()
         self._thread.join()
+        self._lead(self._planned)
+        self._admin.close()
 
     def _move(self) -> None:
         while not self._over.wait(2):
             states = self._admin.partitions([TOPIC])
-            rotated = {(TOPIC, state.partition): (*state.replicas[1:], state.replicas[0]) for state in states}
-            self._admin.reassign(rotated)
-            self._admin.elect_preferred(list(rotated))
+            self._lead({(TOPIC, state.partition): (*state.replicas[1:], state.replicas[0]) for state in states})
+
+    def _lead(self, replicas: Mapping[TopicPartition, Sequence[BrokerId]]) -> None:
+        """Make the first of each partition's replicas its leader."""
+        self._admin.reassign({place: tuple(order) for place, order in replicas.items()})
+        self._admin.elect_preferred(list(replicas))
 
 
 async def moving(stand: Stand) -> None:

@@ -36,7 +36,8 @@ async def test_a_flood_of_some_brokers(stage: Stage, words: str, brokers: tuple[
     assert {"bytes/s"} == {witness.unit for witness in stage.journal.witnesses("it")}
     assert brokers == stage.line("it", "intended").targets.brokers
     ((load, _),) = seen
-    assert (TOPIC, len(brokers), 8_000) == (load.topic, load.partitions, load.for_ms)
+    assert (TOPIC, len(brokers)) == (load.topic, load.partitions)
+    assert load.for_ms > 8_000  # a bound for a heal that never comes
     assert not stage.world.floods
     assert TOPIC not in stage.world.ids
 
