@@ -277,7 +277,8 @@ class _Study:
         binned = None
         if self.many:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
-        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
+        own = None if self.endings is None else self.read.transactions
+        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded, own).stalls_and_failures)
         jobs = dict(early)
         silver = counted.result()
         histograms_of = [silver_of(rows) for rows in silver]

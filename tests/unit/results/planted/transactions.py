@@ -1,10 +1,13 @@
 """Defects of transactions: what producers know of them, the markers in the log, and what readers got."""
 
+from collections.abc import Callable
 from functools import cache
 
 import pandas as pd
 
+from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.obligations import delayed_run
 from aftershock.tests.unit.results.planted.world import MARGIN, SLOS, Run, good_run, typed
 
 RECORDS = 10
@@ -17,12 +20,12 @@ def _aborts(number: int) -> bool:
     return number % 5 == ABORTED % 5
 
 
-def _transacting(name: str, isolation: str) -> Run:
-    """Return the good run in transactions of version 2, a fifth of which are aborted.
+def _transacting(name: str, isolation: str, base: Callable[[], Run] = good_run) -> Run:
+    """Return a run in transactions of version 2, a fifth of which are aborted.
 
     Offsets are doubled, so that markers fit in; each record is a batch. Readers of committed records lack the aborted.
     """
-    run = good_run().copy(name)
+    run = base().copy(name)
     workload = run.documents["timeline"]["workloads"][0]
     workload["produce"]["transaction"] = {"records": RECORDS, "abort": 0.2, "timeout_ms": 10_000}
     workload["consume"]["isolation"] = isolation
@@ -98,6 +101,14 @@ def committed_run() -> Run:
 def uncommitted_run() -> Run:
     """Return a run whose readers get the records of aborted transactions too, by right."""
     return _transacting("uncommitted", "read_uncommitted")
+
+
+@cache
+def calm_run() -> Run:
+    """Return a run in transactions whose only fault is a latency of 50 ms from 16 to 24 s."""
+    run = _transacting("calm", "read_uncommitted", delayed_run)
+    run.slos()
+    return run
 
 
 def _transaction(run: Run, number: int, **changes: object) -> None:
@@ -333,3 +344,49 @@ def all_in_doubt(run: Run) -> None:
     own = run.frames["transactions"]
     commits = own.index[own["intended"] == "commit"]
     run.set("transactions", commits, outcome="in_doubt", done_us=None)
+
+
+WAITING, PLACE = "patient", 2
+"""Arm whose transactions wait in the cases below, and a partition that they have a record in."""
+SINCE_S, UNTIL_S = 30, 44
+
+
+def _wait(run: Run, *, begun: bool) -> None:
+    """Let transactions with a record in one partition end at ``UNTIL_S``; others go on. They had ``begun``, or not."""
+    rows, own = run.frames["produce"], run.frames["transactions"]
+    waiting = (rows["arm"] == WAITING) & rows["intended_us"].between(SINCE_S * S, UNTIL_S * S)
+    number = rows["producer_id"] * 1_000_000 + rows["seq"] // RECORDS
+    hit = number.isin(number[waiting & (rows["partition"] == PLACE)])
+    run.set("produce", rows.index[hit], done_us=UNTIL_S * S + rows.loc[hit, "seq"])
+    late = own.index[(own["producer_id"] * 1_000_000 + own["number"]).isin(number[hit])]
+    begin = {} if begun else {"begin_us": UNTIL_S * S}
+    run.set("transactions", late, done_us=UNTIL_S * S + 5_000_000, **begin)
+
+
+@defect(
+    "records of open transactions that wait for one partition, on healthy brokers",
+    fails=("obligation/produce",),
+    says=f"of orders/{PLACE}",
+    base=calm_run,
+)
+def waits_for_a_partition(run: Run) -> None:
+    _wait(run, begun=True)
+
+
+@defect("records of the same partition whose transactions wait for their turn: no alarm", base=calm_run)
+def waits_for_its_turn(run: Run) -> None:
+    _wait(run, begun=False)
+
+
+@defect(
+    "a producer whose transactions begin in time, and none of whose records is acknowledged for 14 s",
+    fails=("obligation/produce",),
+    says="of the client as a whole",
+    base=calm_run,
+)
+def transacts_nothing(run: Run) -> None:
+    rows, own = run.frames["produce"], run.frames["transactions"]
+    hit = (rows["arm"] == WAITING) & rows["done_us"].between(SINCE_S * S, UNTIL_S * S)
+    run.set("produce", rows.index[hit], done_us=UNTIL_S * S + rows.loc[hit, "seq"])
+    late = own.index[(own["arm"] == WAITING) & own["done_us"].between(SINCE_S * S, UNTIL_S * S)]
+    run.set("transactions", late, begin_us=UNTIL_S * S, done_us=UNTIL_S * S + 5_000_000)
