@@ -606,7 +606,7 @@ KIP_966 = Trial(
 )
 
 
-LATE_COMMITS, LATE_COMMITS_1, LATE_BATCHES = 66, 20, 8
+LATE_COMMITS, LATE_COMMITS_1, LATE_COMMITS_OF_CLIENTS_1, LATE_BATCHES = 66, 20, 30, 8
 _VERSION_1 = "cluster.features={transaction.version: 1}"
 # one record in a transaction, and a quick repetition of the commit: when it is answered, no other record is due yet
 _EARLY = (
@@ -643,6 +643,8 @@ KIP_890 = Trial(
             4.0,
             off=(_VERSION_1,),
         ),
+        Planned(kip890.CLIENTS_2, "kips/890-clients", 80.0, (), LATE_COMMITS, 4.0, off=(_VERSION_1,)),
+        Planned(kip890.CLIENTS_1, "kips/890-clients", 80.0, (_VERSION_1,), LATE_COMMITS_OF_CLIENTS_1, 4.0),
     ),
     plots=kip890.plots,
 )

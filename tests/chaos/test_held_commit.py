@@ -71,7 +71,7 @@ def held_abort(features: str) -> str:
 
 
 def test_a_late_abort_of_the_first_protocol_loses_a_part_of_a_commit(aftershock: Any) -> None:
-    """The commit is acknowledged, and its first records are aborted: of both clients, which speak the first protocol."""
+    """The commit is acknowledged, and its first records are aborted: of each client, as both speak version 1."""
     rules, late = run(aftershock, held_abort("features: {transaction.version: 1}, "))
     failed = {name for name, status in rules.items() if status == "FAIL"}
     lost = {f"{arm} {rule}" for arm in ("librdkafka", "reference") for rule in ("lost_commit", "torn")}

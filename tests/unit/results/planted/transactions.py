@@ -20,14 +20,14 @@ def _aborts(number: int) -> bool:
     return number % 5 == ABORTED % 5
 
 
-def _transacting(name: str, isolation: str, base: Callable[[], Run] = good_run) -> Run:
+def _transacting(name: str, isolation: str, base: Callable[[], Run] = good_run, records: int = RECORDS) -> Run:
     """Return a run in transactions of version 2, a fifth of which are aborted.
 
     Offsets are doubled, so that markers fit in; each record is a batch. Readers of committed records lack the aborted.
     """
     run = base().copy(name)
     workload = run.documents["timeline"]["workloads"][0]
-    workload["produce"]["transaction"] = {"records": RECORDS, "abort": 0.2, "timeout_ms": 10_000}
+    workload["produce"]["transaction"] = {"records": records, "abort": 0.2, "timeout_ms": 10_000}
     workload["consume"]["isolation"] = isolation
     for frame in ("produce", "consume", "log"):
         rows = run.frames[frame]
@@ -35,8 +35,8 @@ def _transacting(name: str, isolation: str, base: Callable[[], Run] = good_run) 
         run.frames[frame] = rows.assign(offset=2 * rows["offset"], **marks)
     if isolation == "read_committed":
         rows = run.frames["consume"]
-        run.frames["consume"] = rows[(rows["seq"] // RECORDS % 5 != ABORTED % 5).astype(bool)]
-    log = run.frames["log"].assign(number=run.frames["log"]["seq"] // RECORDS)
+        run.frames["consume"] = rows[(rows["seq"] // records % 5 != ABORTED % 5).astype(bool)]
+    log = run.frames["log"].assign(number=run.frames["log"]["seq"] // records)
     place = {"topic": log["topic"], "topic_id": log["topic_id"], "partition": log["partition"], "leader_epoch": 0}
     data = pd.DataFrame(
         {
@@ -67,7 +67,7 @@ def _transacting(name: str, isolation: str, base: Callable[[], Run] = good_run) 
         }
     )
     run.frames["batches"] = typed("batches", pd.concat([data, markers], ignore_index=True))
-    sent = run.frames["produce"].assign(number=run.frames["produce"]["seq"] // RECORDS)
+    sent = run.frames["produce"].assign(number=run.frames["produce"]["seq"] // records)
     own = sent.groupby(["workload", "arm", "client", "producer_id", "number"], as_index=False).agg(
         first_seq=("seq", "min"),
         last_seq=("seq", "max"),
@@ -105,8 +105,8 @@ def uncommitted_run() -> Run:
 
 @cache
 def calm_run() -> Run:
-    """Return a run in transactions whose only fault is a latency of 50 ms from 16 to 24 s."""
-    run = _transacting("calm", "read_uncommitted", delayed_run)
+    """Return a run in transactions of one record, whose only fault is a latency of 50 ms from 16 to 24 s."""
+    run = _transacting("calm", "read_uncommitted", delayed_run, 1)
     run.slos()
     return run
 
@@ -347,18 +347,17 @@ def all_in_doubt(run: Run) -> None:
 
 
 WAITING, PLACE = "patient", 2
-"""Arm whose transactions wait in the cases below, and a partition that they have a record in."""
+"""Arm whose transactions wait in the cases below, and the partition of their records."""
 SINCE_S, UNTIL_S = 30, 44
 
 
 def _wait(run: Run, *, begun: bool) -> None:
-    """Let transactions with a record in one partition end at ``UNTIL_S``; others go on. They had ``begun``, or not."""
+    """Let transactions in one partition end at ``UNTIL_S``; others go on. They had ``begun``, or not."""
     rows, own = run.frames["produce"], run.frames["transactions"]
-    waiting = (rows["arm"] == WAITING) & rows["intended_us"].between(SINCE_S * S, UNTIL_S * S)
-    number = rows["producer_id"] * 1_000_000 + rows["seq"] // RECORDS
-    hit = number.isin(number[waiting & (rows["partition"] == PLACE)])
+    hit = (rows["arm"] == WAITING) & rows["intended_us"].between(SINCE_S * S, UNTIL_S * S)
+    hit &= rows["partition"] == PLACE
     run.set("produce", rows.index[hit], done_us=UNTIL_S * S + rows.loc[hit, "seq"])
-    late = own.index[(own["producer_id"] * 1_000_000 + own["number"]).isin(number[hit])]
+    late = own.index[(own["arm"] == WAITING) & own["number"].isin(rows.loc[hit, "seq"])]
     begin = {} if begun else {"begin_us": UNTIL_S * S}
     run.set("transactions", late, done_us=UNTIL_S * S + 5_000_000, **begin)
 
