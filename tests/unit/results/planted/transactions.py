@@ -288,6 +288,63 @@ def never_ended(run: Run) -> None:
             _hide(run, seqs)
 
 
+@defect(
+    "a record of a transaction that has not ended, delivered to readers of committed records",
+    fails=("integrity/aborted_read",),
+    unsure=("integrity/torn", "integrity/lost_commit", "integrity/unaborted"),
+    base=committed_run,
+)
+def open_delivered(run: Run) -> None:
+    never_ended(run)
+    like = committed_run().frames["consume"]
+    gone = ~pd.MultiIndex.from_frame(like[["arm", "producer_id", "seq"]]).isin(
+        pd.MultiIndex.from_frame(run.frames["consume"][["arm", "producer_id", "seq"]])
+    )
+    run.add("consume", *[{str(key): value for key, value in row.items()} for row in like[gone].to_dict("records")])
+    run.read_in_order()
+
+
+@defect(
+    "a record of an aborted transaction, written outside of it: everybody reads it",
+    fails=("integrity/unaborted", "integrity/torn"),
+    base=committed_run,
+)
+def aborted_outside(run: Run) -> None:
+    (seq, *_) = _seqs(run, ABORTED)
+    _outside(run, ABORTED, [seq])
+    _deliver(run, [seq])
+    run.read_in_order()
+
+
+@defect(
+    "an aborted transaction, all of whose records were written outside of it",
+    fails=("integrity/unaborted", "integrity/torn"),
+    base=committed_run,
+)
+def all_aborted_outside(run: Run) -> None:
+    seqs = _seqs(run, ABORTED)
+    _outside(run, ABORTED, seqs)
+    run.drop("batches", _markers(run, ABORTED))
+    _deliver(run, seqs)
+    run.read_in_order()
+
+
+@defect(
+    "a committed transaction with a record that was written outside of it, which readers get before the commit",
+    fails=("integrity/torn", "integrity/lost_commit"),
+    base=committed_run,
+)
+def committed_outside(run: Run) -> None:
+    _outside(run, COMMITTED, _seqs(run, COMMITTED)[:1])
+
+
+def _outside(run: Run, number: int, seqs: list[int]) -> None:
+    """Let records of producer 0 be written outside of their transaction."""
+    rows = run.frames["batches"]
+    own = (rows["kafka_producer_id"] == PID) & (rows["kafka_epoch"] == number) & rows["base_sequence"].isin(seqs)
+    run.set("batches", rows.index[own & rows["marker"].isna()], transactional=False)
+
+
 @defect("commits that take twenty seconds", fails=("slo/transaction.latency-p90",), base=committed_run)
 def slow_commits(run: Run) -> None:
     rows = run.frames["transactions"]
