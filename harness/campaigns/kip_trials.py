@@ -34,7 +34,7 @@ from aftershock.results.studies.trials.kip1224_commits import ADAPTIVE, FIXED, L
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP; ``parts`` lists the runs."""
+    """Trial of a KIP; ``parts`` lists the runs. ``draws_evidence`` is True if its charts need stored evidence only."""
 
     kip: int
     title: str
@@ -42,6 +42,7 @@ class Trial:
     parts: tuple[Planned, ...]
     plots: Callable[[Parts], tuple[Plot, ...]]
     sabotaged: bool = False
+    draws_evidence: bool = False
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -647,6 +648,7 @@ KIP_890 = Trial(
         Planned(kip890.CLIENTS_1, "kips/890-clients", 80.0, (_VERSION_1,), LATE_COMMITS_OF_CLIENTS_1, 4.0),
     ),
     plots=kip890.plots,
+    draws_evidence=True,
 )
 
 

@@ -2,12 +2,21 @@
 
 import random
 from itertools import combinations, product
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+from aftershock.results.evidence.evidence import read
+from aftershock.results.judge import judge_in
 from aftershock.results.measure.write_cycles import write_cycles
 from aftershock.results.model.facts import WriteCycles
+from aftershock.results.spark.tables import columns
+from aftershock.tests.unit.results.planted.transactions import committed_run, exchange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SIZE = 40
 Log = dict[str, list[tuple[int, int]]]
@@ -119,3 +128,14 @@ def test_every_pair_of_a_small_log() -> None:
     for first, second in combinations(([A, B], [B, A], [A, A, B], [B, A, A]), 2):
         found = measured({"orders/0": first, "orders/1": second})
         assert (first[0] != second[0]) == bool(found.cyclic)
+
+
+def test_the_figure_of_a_judged_run(spark: "SparkSession", tmp_path: Path) -> None:
+    """A run whose partitions agree, and one of which one partition does not: no check tells them apart."""
+    agreeing, differing = committed_run().copy("agreeing"), committed_run().copy("differing")
+    exchange(differing)
+    homes = [run.write(tmp_path / name) for name, run in (("agreeing", agreeing), ("differing", differing))]
+    verdicts = judge_in(spark, [read(home, columns()) for home in homes])
+    assert ["write cycles: 0 of 240", "write cycles: 2 of 240"] == [verdict.figures[0][:22] for verdict in verdicts]
+    statuses = [[(check.id, check.subject, check.status) for check in verdict.checks] for verdict in verdicts]
+    assert statuses[0] == statuses[1]

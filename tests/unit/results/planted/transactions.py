@@ -144,6 +144,28 @@ def _deliver(run: Run, seqs: list[int]) -> None:
     run.add("consume", *[{str(key): value for key, value in row.items()} for row in rows.to_dict("records")])
 
 
+def exchange(run: Run) -> None:
+    """Let the committed transactions of producers 0 and 1 be in another order in one of their partitions."""
+    log, batches = run.frames["log"], run.frames["batches"]
+    seq = COMMITTED * RECORDS + 4  # the only record of each in its partition
+    place = log.loc[run.at("log", 0, seq), "partition"]
+    offsets = [int(log.loc[run.at("log", producer, seq), "offset"]) for producer in (0, 1)]
+    for frame in ("produce", "consume", "log"):
+        rows = run.frames[frame]
+        own = [rows.index[(rows["producer_id"] == producer) & (rows["seq"] == seq)] for producer in (0, 1)]
+        for index, offset in zip(own, reversed(offsets), strict=True):
+            run.set(frame, index, offset=offset)
+    for shift in (0, 1):  # the record, and the marker behind it
+        first, second = (
+            batches.index[(batches["partition"] == place) & (batches["first_offset"] == offset + shift)][0]
+            for offset in offsets
+        )
+        of_first, of_second = (run.get("batches", row)["kafka_producer_id"] for row in (first, second))
+        run.set("batches", first, kafka_producer_id=of_second)
+        run.set("batches", second, kafka_producer_id=of_first)
+    run.read_in_order()
+
+
 @defect(
     "a record of an aborted transaction, delivered to a reader of committed records",
     fails=("integrity/aborted_read",),
