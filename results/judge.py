@@ -301,7 +301,9 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     checks = tuple(_with_absences(check, absent, evidence) for check in checks)
     names = (str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms))
     unplanned = (*map(str, absent), *notes_on_services(evidence))
-    return Verdict(*names, checks, evidence.altered, answers=answers(evidence, facts, integrity), unplanned=unplanned)
+    figures = () if facts.write_cycles is None else (str(facts.write_cycles),)
+    told = answers(evidence, facts, integrity)
+    return Verdict(*names, checks, evidence.altered, answers=told, unplanned=unplanned, figures=figures)
 
 
 def _with_absences(check: Check, absences: Sequence[Absence], evidence: Evidence) -> Check:

@@ -5,7 +5,8 @@
 * ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
 * ``launch OUT FOLDER KIP ...`` adds the headline's runs below ``OUT/kips`` to ``FOLDER/kip<N>`` as a further launch
 * ``benchmark OUT FOLDER KIP`` adds the runs of a KIP's own benchmark below ``OUT/kips`` to ``FOLDER/kip<N>-benchmark``
-* ``adopt FOLDER OUT KIP`` copies these back below ``OUT/kips``, where ``aftershock kip N`` then makes the missing ones
+* ``adopt FOLDER OUT KIP`` copies all stored runs of a KIP back below ``OUT/kips``, where ``aftershock kip N`` then
+  makes the missing ones
 * ``kips OUT EVIDENCE FOLDER PAGE`` writes the headlines of the trials in ``EVIDENCE/kip<N>``, and charts and tables
   of the trials below ``OUT/kips``, to ``FOLDER/kip<N>.md``, the promises of the KIPs' texts to ``FOLDER/promises.md``,
   and a digest into PAGE
@@ -74,7 +75,9 @@ def benchmark(out: str, folder: str, number: str) -> None:
 
 def adopt(folder: str, out: str, number: str) -> None:
     (trial,) = select_trials(number)
-    kip.adopt(trial, Path(folder) / f"kip{trial.kip}-benchmark", kip.home_of(trial, Path(out)))
+    for name in (f"kip{trial.kip}", f"kip{trial.kip}-benchmark"):
+        if (Path(folder) / name / store.NAME).is_file():
+            kip.adopt(trial, Path(folder) / name, kip.home_of(trial, Path(out)))
 
 
 def launch(out: str, folder: str, *kips: str) -> None:
@@ -97,8 +100,8 @@ def kips(out: str, evidence: str, folder: str, readme: str) -> None:
         by_kip[trial.kip] = {row.id: row for row in rows}
         write_whole(Path(folder) / f"kip{trial.kip}.svg", f"{mechanism(trial.kip).svg}\n")
         if result.parts:
-            # charts need whole runs
-            plots = kip.plots_of(trial, result) if result.whole else None
+            # most charts need whole runs
+            plots = kip.plots_of(trial, result) if result.whole or trial.draws_evidence else None
             for position, plot in enumerate(plots or (), 1):
                 write_whole(Path(folder) / f"kip{trial.kip}-{position}.svg", f"{plot.svg}\n")
             in_tables = [row for row in rows if row.id not in {claim.id for claim in trial.claims if claim.partial}]

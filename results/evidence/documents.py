@@ -309,7 +309,7 @@ class Roles(TypedDict, total=False):
 
     asked: Name | None
     leads: dict[Name, Int] | None
-    controller: bool
+    controller: bool | None
     rack: Name | None
     group: Name | None
     permits: list[Name]

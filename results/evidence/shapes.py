@@ -105,6 +105,7 @@ class StoredVerdict(TypedDict):
     trusted: NotRequired[list[str]]
     provisional: NotRequired[dict[Name, Any]]
     unplanned: NotRequired[list[str]]
+    figures: NotRequired[list[str]]
 
 
 class Band(TypedDict):

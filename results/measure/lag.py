@@ -303,6 +303,7 @@ class FollowUpJobs:
     dims: Dims
     samples: DataFrame
     outcomes: DataFrame
+    transactions: DataFrame | None = None
 
     def stalls_and_failures(self) -> dict[str, Answers]:
         waits = stalls.waits(self.samples, self.dims)
@@ -316,6 +317,8 @@ class FollowUpJobs:
             waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(by_slot, SILENCES), slot_us)
             if any(delivered for _, _, delivered, *_ in silent):
                 waiting = stalls.acknowledged(waiting, self.samples)
+            if self.transactions is not None:
+                waiting = stalls.begun(waiting, self.transactions)
             rows = by_run(stalls.stalls(waiting, STALL_US).collect())
         if not pc.sum(slots["failed"]).as_py():
             return {"stalls": rows, "failures": {}, "given_up": {}}

@@ -13,7 +13,8 @@ is wanted from its intended time until it is acknowledged, a delivery from the p
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
 which is partition null. A record that a consumer never got waited until the end of the load; if the consumer stopped
 reading before it (event ``drain_incomplete``), until then. An input of a service that stood still when the run ended
-waited until the end of the run.
+waited until the end of the run. A record that is sent in a transaction waits for its partition from the begin of the
+transaction: until then it waited for the transactions before, as the client as a whole did.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
 (``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
@@ -158,6 +159,24 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
     acked = F.when(F.col("wanted_us").isNotNull(), F.col("acked_us"))
     since = F.when(_received(), acked).otherwise(F.col("wanted_us"))
     return waiting.join(acks, [*_RECORD], "left").withColumn("wanted_us", since).drop("acked_us").where(_waited())
+
+
+def begun(waiting: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Set ``wanted_us`` of each produced record in a partition's lane to the begin of its transaction."""
+    chunks = F.explode(F.sequence(F.expr(f"first_seq div {_CHUNK}"), F.expr(f"last_seq div {_CHUNK}"))).alias("chunk")
+    own = transactions.where("begin_us is not null").select(
+        "run", "producer_id", "first_seq", "last_seq", "begin_us", chunks
+    )
+    placed = (F.col("side") == "produce") & F.col("partition").isNotNull()
+    needed = waiting.where(placed).select("run", "producer_id", F.expr(f"seq div {_CHUNK}").alias("chunk")).distinct()
+    near = own.join(beside(needed), ["run", "producer_id", "chunk"], "left_semi")
+    in_chunk = waiting.withColumn("chunk", F.when(placed, F.expr(f"seq div {_CHUNK}")))
+    keys = [in_chunk[name] == near[name] for name in ("run", "producer_id", "chunk")]
+    within = in_chunk["seq"].between(near["first_seq"], near["last_seq"])
+    joined = in_chunk.join(near, [*keys, within], "left")
+    since = F.when(F.col("wanted_us").isNotNull(), F.greatest("wanted_us", "begin_us"))
+    rows = joined.select(*(since.alias(name) if name == "wanted_us" else in_chunk[name] for name in waiting.columns))
+    return rows.where(_waited())
 
 
 def _received() -> Column:

@@ -443,6 +443,34 @@ class OwnerlessWait:
 
 
 @dataclass(frozen=True)
+class WriteCycles:
+    """Committed transactions that partitions hold in different orders; see ``measure/write_cycles.py``.
+
+    They are ``cyclic`` of the ``examined`` ones, which wrote to several partitions. ``whole`` is False if only the
+    first transactions of each producer were examined. ``example`` has two transactions (by their first records), a
+    partition in which the first is earlier, and one in which it is later.
+    """
+
+    examined: int
+    cyclic: int
+    whole: bool = True
+    example: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        number = f"{self.cyclic:,}" if self.whole else f"at least {self.cyclic:,}"
+        text = f"write cycles: {number} of {self.examined:,} committed transactions over several partitions"
+        text += "" if self.whole else " (the first ones of each producer)"
+        if not self.cyclic:
+            return f"{text} are in different orders in two partitions"
+        if self.example:
+            one, other, earlier, later = self.example
+            text += f" are in a cycle; that of record {one} is before that of {other} in {earlier}, after it in {later}"
+        else:
+            text += " are in a cycle of three or more"
+        return f"{text}. Kafka promises no order over partitions, so no check judges it"
+
+
+@dataclass(frozen=True)
 class Facts:
     """All measurements of a run.
 
@@ -467,7 +495,7 @@ class Facts:
     before they were sent or intended, and phases that end before they start, because the clock went backwards. The
     field ``load`` compares the rows of each process with its schedule. In a second measurement, ``left_out`` holds the
     suspect times that it leaves out, by (side, client). ``recovery_definition`` is the definition by which recoveries
-    were measured (``Recovered``).
+    were measured (``Recovered``). ``write_cycles`` is None without transactions.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -499,6 +527,7 @@ class Facts:
     backwards: int = 0
     load: tuple[SentRows, ...] = ()
     left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    write_cycles: WriteCycles | None = None
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:
         return self.distributions.get((metric, client, window), Distribution())

@@ -2,14 +2,15 @@
 
 The log is read at isolation level 0 and its control batches are decoded, so no client library is believed.
 
-* ``aborted_read``: a reader of committed records got a record whose transaction was aborted (Adya's G1a). A service
-  that promises exactly once is such a reader: none of its outputs may name an aborted input.
+* ``aborted_read``: a reader of committed records got a record whose transaction was aborted (Adya's G1a), or had not
+  ended when the log was read, after the reader. A service that promises exactly once is such a reader: none of its
+  outputs may name an aborted input.
 * ``torn``: some records of a transaction are committed, and others are aborted or missing. Only acknowledged records
-  can be missing.
+  can be missing. A record that was written outside of its transaction is missing in it, and visible all the same.
 * ``lost_commit``: a transaction whose commit was acknowledged has a record that was aborted or is missing.
 * ``unaborted``: a transaction whose abort was acknowledged, or whose commit was never asked for, has a committed
-  record. An abort after a commit that got no answer breaks Kafka's rules, and version 1 of the transactions permits
-  that the commit wins (``unaborted_permitted``).
+  record, or one outside of the transaction. An abort after a commit that got no answer breaks Kafka's rules, and
+  version 1 of the transactions permits that the commit wins (``unaborted_permitted``).
 * ``fenced_write``: a batch whose producer epoch is lower than that of an earlier batch or marker of its producer id in
   the partition. Order of the log, not of time: until the marker is written, a fenced producer may still write. With
   version 2, markers have the epoch of the next transaction.
@@ -63,16 +64,16 @@ def _aborted_reads(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
     delivered = (
         read.outcomes.where(F.col("op") == "consume").drop("client").join(of_readers, ["run", "workload", "arm"])
     )
-    is_aborted = F.col("fate") == ABORT
+    broken = F.col("fate") != COMMIT
     # reads of committed records are only counted
     rows = (
         with_fate(delivered, fates)
-        .where(F.col("fate").isin(COMMIT, ABORT))
-        .groupBy("run", "workload", "arm", is_aborted.alias("aborted"), F.when(is_aborted, record()).alias("record"))
+        .where(F.col("fate").isNotNull())
+        .groupBy("run", "workload", "arm", broken.alias("broken"), F.when(broken, record()).alias("record"))
         .agg(F.count("*").alias("n"))
     )
     client, n = F.concat_ws("/", "workload", "arm"), F.col("n")
-    return explode_facts(rows, [Fact("aborted_read", "consume", client, n, F.when(F.col("aborted"), n))])
+    return explode_facts(rows, [Fact("aborted_read", "consume", client, n, F.when(F.col("broken"), n))])
 
 
 def _aborted_inputs(log: DataFrame, outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
@@ -102,7 +103,7 @@ def _of_producers(read: Tables, fates: DataFrame, persist: Callable[[DataFrame],
     """
     logged = with_fate(read.log, fates).where("seq is not null")
     in_log = {
-        "committed": F.col("fate") == COMMIT,
+        "committed": F.col("fate").isNull() | (F.col("fate") == COMMIT),
         "aborted": F.col("fate") == ABORT,
         "undecided": F.col("fate") == OPEN,
         "logged": F.col("fate").isNotNull(),
