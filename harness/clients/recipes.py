@@ -224,8 +224,8 @@ def rust(program: str, crate: str, build_s: int) -> Recipe:
 
 
 def _build_rust(program: str, crate: str, build: ProgramBuild, version: str) -> Sequence[str]:
-    for command, package in (("cargo", "cargo"), ("gcc", "gcc"), ("make", "make")):
-        build.require_command(command, package)
+    for tool in ("cargo", "gcc", "make"):
+        build.require_command(tool, tool)
     build.copy(_PROGRAMS / program)
     build.write_error_names(build.context)
     manifest = f"""\
