@@ -7,6 +7,7 @@ Library: TypeAlias = Literal[
     "librdkafka",
     "franz-go",
     "sarama",
+    "kafka-go",
     "kafka-python",
     "aiokafka",
     "kafkajs",

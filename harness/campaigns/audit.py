@@ -13,13 +13,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aftershock.errors import AftershockError, PlanError
+from aftershock.errors import AftershockError, Log, PlanError
 from aftershock.faults.plan.check import check_version, load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import load
 from aftershock.faults.sections.workloads import ARMS_MAX
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.campaigns.store import Planned
+from aftershock.harness.clients.arms import programs_of
 from aftershock.harness.clients.catalogue import parse
 from aftershock.results.studies.audit import ADVISED, advised
 from aftershock.workloads.load.assignment import parse_setting
@@ -179,6 +180,12 @@ def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
         faults = [{"id": f"dead-{n}", **kill, "client": f"{name} member 2"} for n, name in enumerate(clients, 1)]
         changes.append(f"faults.0={json.dumps({'at': '0s', 'together': faults})}")
     return tuple(changes)
+
+
+def require_programs(runs: Sequence[Planned], log: Log) -> None:
+    """Build the clients with a version; raise ProgramError if one can't be built, or lacks what a scenario needs."""
+    for run in runs:
+        programs_of(load_plan(find(run.plan), run.settings), log)
 
 
 def require_budget(runs: Sequence[Planned], budget_s: float | None) -> None:

@@ -297,6 +297,7 @@ def audit(
     record = replace(store.read(home, lab.NAME, seed=seed), left_out=refused)
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
+    lab.require_programs(runs, progress.log)
     for name, arm in clients.items():
         if "version" in arm:
             program = built(arm["client"], arm["version"], progress.log)

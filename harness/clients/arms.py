@@ -28,6 +28,8 @@ def needs(workload: Workload) -> Iterator[Need]:
     for op in ("produce", "consume", "commit"):
         if getattr(workload, op):
             yield Need(op, (op,), f"remove `{op}`")
+    if workload.produce and workload.produce.idempotence:
+        yield Need("idempotence", ("produce",), "write `idempotence: false` under `produce`")
     if workload.produce and workload.produce.transaction:
         yield Need("transactions", ("produce", "transaction"), "remove `transaction`")
     consume = workload.consume

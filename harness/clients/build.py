@@ -8,12 +8,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +41,21 @@ class Program:
 
 def folder_of(client: str, version: str) -> Path:
     """Return the folder in which a program is built, or would be."""
-    recipe = CATALOGUE[client].recipe
-    digest = sha256()
-    for file in recipe.files():
-        content = file.read_bytes()
-        digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
-    if recipe.of_interpreter:
-        digest.update(f"{sys.executable} {sys.version}".encode())
-    return cache_folder() / "clients" / f"{client}-{version}-{digest.hexdigest()[:10]}"
+    return cache_folder() / "clients" / f"{client}-{version}-{CATALOGUE[client].recipe.digest[:10]}"
 
 
 def find(client: str, version: str) -> Program | None:
     """Return a program that is built; None if it is not."""
-    folder = folder_of(client, version)
+    return _read(folder_of(client, version))
+
+
+def _read(folder: Path) -> Program | None:
     try:
         record = json.loads((folder / _RECORD).read_text())
     except (OSError, ValueError):
         return None
     command = tuple(word.replace(FOLDER, str(folder)) for word in record["command"])
-    return Program(client, version, command, record["lacks"], folder)
+    return Program(record["client"], record["version"], command, record["lacks"], folder)
 
 
 def built(client: str, version: str, log: Log) -> Program:
@@ -70,9 +64,9 @@ def built(client: str, version: str, log: Log) -> Program:
     Raises ProgramError, with the last lines of the build and the versions that are known to work, if the version is not
     in its registry or does not build, or if the built library reports another version.
     """
-    if program := find(client, version):
-        return program
     library, folder, subject = CATALOGUE[client], folder_of(client, version), f"{client} {version}"
+    if program := _read(folder):
+        return program
     builds = cache_folder() / "builds"
     try:
         for needed in (builds, folder.parent):
@@ -81,7 +75,7 @@ def built(client: str, version: str, log: Log) -> Program:
         raise ProgramError(f"can't build {subject} in {folder.parent}: {error}; make the folder writable") from error
     waiting = cache(partial(log, f"building {subject}: waiting for another process that builds it"))
     with hold(Lock(builds / f"client-{client}-{version}.lock"), subject, waiting):
-        if program := find(client, version):
+        if program := _read(folder):
             return program
         known = f"versions that are known to work: {', '.join(library.known)} (from {library.registry})"
         with tempfile.TemporaryDirectory(prefix=".build-", dir=folder.parent, ignore_cleanup_errors=True) as scratch:
@@ -103,7 +97,7 @@ def built(client: str, version: str, log: Log) -> Program:
             if folder.exists():  # without a record
                 shutil.rmtree(folder)
             build.context.rename(folder)
-    program = find(client, version)
+    program = _read(folder)
     if program is None:
         raise ProgramError(f"{folder} was built and is gone: build {subject} again")
     return program
@@ -133,10 +127,8 @@ def describe(command: tuple[str, ...], name: str, settings: Mapping[str, Any]) -
 
 def programs_here() -> Iterator[Program]:
     """Yield the programs that are built, also those of other releases of Aftershock, in the order of their names."""
-    for record in sorted((cache_folder() / "clients").glob(f"*/{_RECORD}")):
-        content = json.loads(record.read_text())
-        command = tuple(word.replace(FOLDER, str(record.parent)) for word in content["command"])
-        yield Program(content["client"], content["version"], command, content["lacks"], record.parent)
+    folders = sorted(record.parent for record in (cache_folder() / "clients").glob(f"*/{_RECORD}"))
+    yield from filter(None, map(_read, folders))
 
 
 def size_bytes(folder: Path) -> int:

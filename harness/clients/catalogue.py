@@ -42,6 +42,12 @@ CATALOGUE: Mapping[str, Library] = {
         go("sarama", "github.com/IBM/sarama", 20, older={"1.3": "github.com/Shopify/sarama"}),
         ("1.43.2", "1.43.3", "1.45.0", "1.45.1", "1.61.1"),
     ),
+    "kafka-go": Library(
+        "kafka-go",
+        "the Go module github.com/segmentio/kafka-go",
+        go("kafka_go", "github.com/segmentio/kafka-go", 20),
+        ("0.4.48", "0.4.51"),
+    ),
     "kafka-python": Library(
         "kafka-python",
         "the Python package kafka-python",

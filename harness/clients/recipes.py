@@ -5,6 +5,7 @@ folder of npm packages, a folder of jars, or a Rust binary. No install script of
 ``confluent-kafka-javascript`` and ``rdkafka``, which compile librdkafka.
 """
 
+import inspect
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from confluent_kafka import KafkaError
@@ -21,6 +23,9 @@ from kio.schema.errors import ErrorCode
 from aftershock.errors import ProgramError
 from aftershock.harness.cluster.images import build as images
 from aftershock.harness.safety.lease import cache_folder
+
+EDITION = 1
+"""Part of the hash of every program; to be raised with a change that the hashes of the recipes do not see."""
 
 FOLDER = "{folder}"
 """Word in a program's command for the folder in which it is built."""
@@ -65,10 +70,19 @@ class Recipe:
     build_s: int
     of_interpreter: bool = False  # the built program needs this very Python
 
-    def files(self) -> list[Path]:
-        """Return the files that a change of the program or of its recipe changes."""
+    @property
+    def digest(self) -> str:
+        """Hash of the program's sources and of its recipe, a change of which needs another build."""
+        digest = sha256(
+            f"{EDITION} {sys.executable} {sys.version}".encode() if self.of_interpreter else b"%d" % EDITION
+        )
+        digest.update(inspect.getsource(getattr(self.build, "func", self.build)).encode())
         found = [path for source in self.sources for path in (source.rglob("*") if source.is_dir() else [source])]
-        return [Path(__file__), *(path for path in sorted(found) if path.is_file() and "__pycache__" not in path.parts)]
+        for path in sorted(found):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content = path.read_bytes()
+                digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()
 
 
 def go(program: str, imported: str, build_s: int, *, older: Mapping[str, str] = {}, cgo: bool = False) -> Recipe:

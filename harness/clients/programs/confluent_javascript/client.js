@@ -117,9 +117,10 @@ async function openProducer(start) {
 function send(producer, start, order) {
   begin(order, start.deadline_ms + 2_000); // librdkafka keeps the deadline, and looks once a second
   order.handed = true;
+  const key = order.key === '' ? '' : contentOf(order.key); // an empty buffer would be sent as null
   const headers = order.headers.map(([name, text]) => ({ [name]: contentOf(text) }));
   try {
-    producer.produce(order.topic, null, contentOf(order.value), contentOf(order.key), undefined, order, headers);
+    producer.produce(order.topic, null, contentOf(order.value), key, undefined, order, headers);
   } catch (error) {
     failed(order, nameOf(error), false);
   }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aftershock.errors import AftershockError, ClusterError
+from aftershock.errors import AftershockError, ClusterError, ProgramError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import load
@@ -17,6 +17,8 @@ from aftershock.harness.campaigns import audit as lab
 from aftershock.harness.campaigns import card as cards
 from aftershock.harness.campaigns import publish, store
 from aftershock.harness.campaigns.store import Perform, Planned
+from aftershock.harness.clients import arms
+from aftershock.harness.clients.build import Program
 from aftershock.harness.run.job import Job
 from aftershock.results.evidence.manifest import manifest_of
 from aftershock.results.model.check import Check
@@ -73,6 +75,20 @@ def test_versions_are_clients_with_names_of_their_own() -> None:
 def test_each_scenario_takes_any_version(planned: Planned) -> None:
     (workload,) = load_plan(find(planned.plan), planned.settings).plan.workloads
     assert [arm.version for arm in workload.arms.values()] == ["2.2.0", "2.3.0", "3.9.1", "1.21.2"]
+
+
+def test_a_version_that_lacks_what_a_scenario_needs_is_refused_before_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = {"idempotence": "it has no idempotent producer"}
+    program = Program("kafka-go", "0.4.51", ("kafka-go",), lacks, tmp_path)
+    monkeypatch.setattr(arms, "built", lambda *_: program)
+    monkeypatch.setattr(arms, "describe", lambda *_: {"refused": None})
+    runs = lab.planned(lab.parse_clients(["kafka-go@0.4.51"], []), None, {})
+    with pytest.raises(ProgramError, match=r"leader-crashes\.yaml:\d+:\d+: kafka-go@0\.4\.51.*no idempotent producer"):
+        lab.require_programs(runs, print)
+    lacks.clear()
+    lab.require_programs(runs, print)
 
 
 def test_one_cluster_serves_twelve_scenarios_and_another_one_three() -> None:
