@@ -48,7 +48,7 @@ def readings(
     if about.source in OF_GROUPS:
         observed = _of_group(evidence, facts, selection, client, each, spans)
     elif about.source in OF_EVENTS:
-        observed = [_of_events(evidence, selection, client, spans, latencies.n)]
+        observed = [_of_events(evidence, selection, client, spans, latencies.n - latencies.censored)]
     elif about.source == "stalls":
         observed = _stalls(evidence, facts, selection, client, each, latencies)
     elif about.source == "stable":
@@ -235,7 +235,10 @@ def _of_group(
 def _of_events(
     evidence: Evidence, selection: Selection, client: Client, spans: Sequence[Interval], handled: int
 ) -> Reading:
-    """Return how often something happened to a client in a window; no reading if nobody could have told."""
+    """Return how often something happened to a client in a window in which it ``handled`` so many records.
+
+    There is no reading if nobody could have told.
+    """
     side, source = selection.about.side, selection.about.source
     lines = [line for line in evidence.events if client.wrote(line) and line.get("op", side) == side]
     if source == "lost":
