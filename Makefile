@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick wheel lint bench torture docs site kips evidence launch durability gallery machines mutants judge-mutants readings clean bootstrap
+.PHONY: demo verdict test test-quick wheel lint bench torture docs site kips evidence launch durability zoo gallery machines mutants judge-mutants readings clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -75,6 +75,10 @@ launch: bootstrap
 # the table of power cuts in the docs, and its evidence, from what `aftershock durability` has left under runs/; nothing is run
 durability: bootstrap
 	$(BIN)/python -m aftershock.harness.campaigns.publish durability runs docs/evidence/durability docs/DURABILITY.md
+
+# the table of the zoo, and its evidence, from what `aftershock zoo all` has left under runs/; nothing is run
+zoo: bootstrap
+	$(BIN)/python -m aftershock.harness.campaigns.publish zoo docs/evidence/zoo docs/ZOO.md $(wildcard runs)
 
 # the report cards in the docs, from the evidence in the repository; nothing is run
 gallery: bootstrap

@@ -12,6 +12,7 @@
     ├── LeaseError               the host or a cluster of a pool can't be leased
     ├── WorkloadError            a client process died or can't be started
     │   ├── ProgramError         a version of a client does not exist, can't be built, or lacks what a plan needs
+    │   ├── ClientDiedError      a client program ended by itself
     │   └── ClientError          a reference client can't complete a request
     │       ├── ProtocolError    the peer sent bytes that are not a valid Kafka message, or exceed its limits
     │       ├── UnsupportedError only one side supports a version, an API or a codec
@@ -88,6 +89,18 @@ class WorkloadError(AftershockError):
 
 class ProgramError(WorkloadError):
     """A version of a client is not in its package registry, can't be built, or lacks what a plan needs."""
+
+
+class ClientDiedError(WorkloadError):
+    """A client program ended by itself.
+
+    ``cause`` says how, in short. ``status`` is its exit status, or the negative number of the signal that ended it;
+    None if it gave up or closed its output without ending. ``lines`` are the last of its standard error.
+    """
+
+    def __init__(self, message: str, cause: str, status: int | None = None, lines: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.cause, self.status, self.lines = redact(cause), status, tuple(lines)
 
 
 class ClientError(WorkloadError):

@@ -79,6 +79,7 @@ STEPS = (
     _plan("demo", 150),
     Step("trials", (*AFTERSHOCK, "kip", "all", "--budget", "{seconds}s", *_SEED_AND_OUT), 480, 3_600),
     _plan("broker-loss", 180),
+    Step("zoo", (*AFTERSHOCK, "zoo", "all", "--budget", "{seconds}s", *_SEED_AND_OUT), 300, 7_200),
     _plan("demo", 150, "--rehearse"),
     _plan("leader-rotation", 240, "--rehearse"),
     _plan("broker-loss", 180, "--rehearse"),

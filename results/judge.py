@@ -28,12 +28,15 @@ from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.answers import answers
+from aftershock.results.checks.deadline import deadline_checks
+from aftershock.results.checks.died import death_checks
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks, integrity_results
 from aftershock.results.checks.progress import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.stable_offset import stable_offset_checks
+from aftershock.results.checks.stuck import stuck_checks
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.absences import Absence, unplanned_absences
 from aftershock.results.evidence.evidence import Evidence, Trust, read
@@ -285,7 +288,10 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
         *slo_checks(evidence, facts, integrity, doubts),
         *integrity_checks(evidence, integrity),
         *obligation_checks(evidence, facts, doubts),
+        *deadline_checks(evidence, facts),
+        *stuck_checks(evidence, facts),
         *stable_offset_checks(evidence, facts),
+        *death_checks(evidence),
         *faults,
         *(one.check for one in harness),
     )
@@ -295,7 +301,9 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
     checks = tuple(_with_absences(check, absent, evidence) for check in checks)
     names = (str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms))
     unplanned = (*map(str, absent), *notes_on_services(evidence))
-    return Verdict(*names, checks, evidence.altered, answers=answers(evidence, facts, integrity), unplanned=unplanned)
+    figures = () if facts.write_cycles is None else (str(facts.write_cycles),)
+    told = answers(evidence, facts, integrity)
+    return Verdict(*names, checks, evidence.altered, answers=told, unplanned=unplanned, figures=figures)
 
 
 def _with_absences(check: Check, absences: Sequence[Absence], evidence: Evidence) -> Check:

@@ -185,6 +185,7 @@ REFUSED_KINDS = {
     "kill_controller": "killing a node only works on a launched cluster",
     "fence_broker": "cutting the link between a broker and the controllers only works on a launched cluster",
     "recreate_topic": "a fault may delete only topics in `attach.create`",
+    "flood": "a fault must not overload brokers that others may use",
     "delete_records": "a fault may delete records only of topics in `attach.create`",
 }
 

@@ -26,6 +26,7 @@ from itertools import accumulate
 
 from pydantic import ValidationError
 
+from aftershock.faults.kinds.client.membership import Join
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.model import (
@@ -303,3 +304,15 @@ class _Draws:
 
     def _stream(self, loc: Location, rounds: Rounds) -> str:
         return "/".join([self.streams[loc], *map(str, rounds)])
+
+
+def members_in_reserve(workload: str, arm: str, op: str, expansion: Expansion) -> int:
+    """Return how many further members faults of the kind ``join`` need; those that leave again can join again."""
+    again: dict[str, int] = {}
+    reserve = 0
+    for scheduled in expansion.schedule:
+        fault = scheduled.fault
+        if isinstance(fault, Join) and fault.selector.matches(workload, arm, op):
+            reserve += fault.members if fault.for_ is None else 0
+            again |= {scheduled.entry: fault.members} if fault.for_ is not None else {}
+    return reserve + sum(again.values())

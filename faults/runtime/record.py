@@ -18,6 +18,7 @@ Verb = Literal[
     "restore_assignment",
     "restore_settings",
     "create_topic",
+    "end_flood",
     "restore_limits",
     "reopen_log_dir",
     "restore_power",

@@ -74,6 +74,12 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             if args["topic"] not in await world.topic_ids():
                 replicas = {partition: tuple(map(BrokerId, ids)) for partition, ids in args["replicas"]}
                 await world.create_topic(args["topic"], replicas, args["config"])
+        case "end_flood":
+            await world.end_flood(args["fault"])
+            if args["topic"] in await world.topic_ids():
+                await world.delete_topic(args["topic"])
+            # a broker that is overloaded deletes the topic late
+            await wait_until(lambda: _still_listed(args["topic"], world), clock, RESTORE_DEADLINE_MS)
         case "restore_limits":
             await set_limits(world, BrokerId(args["broker"]), _limits_in(args))
         case "reopen_log_dir":
@@ -248,6 +254,10 @@ async def verify_undo(undo: Undo, world: World, clock: Clock) -> None:
     await wait_until(lambda: remaining_effect(undo, world), clock, VERIFY_DEADLINE_MS)
 
 
+async def _still_listed(topic: str, world: World) -> str | None:
+    return f"the topic {topic} still exists" if topic in await world.topic_ids() else None
+
+
 async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C901, PLR0912 -- a case for each verb
     """Return a sentence about something that an undo has not restored yet; None if all is as before the fault."""
     args = undo.args
@@ -289,6 +299,8 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
             dynamic = {key: settings.get(key, NO_SETTING).dynamic for key in args["settings"]}
             remaining = {key for key, value in args["settings"].items() if not values_equal(dynamic[key], value)}
             sentence = f"the setting {{}} of {args['of']} {args['name']} does not have its value from before the fault"
+        case "end_flood":
+            remaining, sentence = {args["topic"]} & (await world.topic_ids()).keys(), "the topic {} still exists"
         case "create_topic":
             remaining, sentence = {args["topic"]} - (await world.topic_ids()).keys(), "there is no topic {}"
         case "restore_limits":

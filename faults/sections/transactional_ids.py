@@ -1,7 +1,8 @@
 """Transactional ids (``transactional.id``) of a plan's producers, as far as the plan tells them.
 
 * A producer with ``transaction``, and a process of a transactional pipe of ours, has its process's name as its id:
-  ``<workload>-<arm>-produce`` or ``-pipe``, with a number if the arm has several.
+  ``<workload>-<arm>-produce`` or ``-pipe``, with a number if the arm has several. So have the processes that a fault
+  of the kind ``join`` starts later; an id has a coordinator before a process uses it.
 * A committer with the setting ``transactional`` has an id for each of its groups: ``<workload>-<arm>-commit-<workload>-
   <arm>-<group>-<partition>``.
 * The plan tells the id of an ``exec`` program or a service if a setting, a variable of its environment, its command or
@@ -10,8 +11,8 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 from aftershock.faults.sections.workloads import Arm, Workload
 from aftershock.names import worker_names
@@ -19,6 +20,10 @@ from aftershock.names import worker_names
 _SETTING = "transactional.id"
 _NAMED = re.compile(r"transactional[._-]?id", re.IGNORECASE)
 _GIVEN = re.compile(r"""transactional[._-]?id["']?\s*[=:]\s*["']?(?P<id>[^\s"',;=]+)""", re.IGNORECASE)
+
+
+Reserve: TypeAlias = Callable[[str, str, str], int]
+"""Function that returns how many further processes of a workload, arm and operation faults start."""
 
 
 class TransactionalId(NamedTuple):
@@ -30,20 +35,24 @@ class TransactionalId(NamedTuple):
     worker: str
 
 
-def transactional_ids(workloads: Mapping[int, Workload]) -> Iterator[TransactionalId]:
+def nobody_joins(_workload: str, _arm: str, _op: str) -> int:
+    return 0
+
+
+def transactional_ids(workloads: Mapping[int, Workload], reserve: Reserve = nobody_joins) -> Iterator[TransactionalId]:
     """Yield the transactional ids of a plan's producers and services, except those of committers."""
     for index, workload in workloads.items():
         for arm, client in workload.arms.items():
-            for worker in _workers(workload, arm):
+            for worker in _workers(workload, arm, reserve):
                 ids = _given(client, worker) if client.client in ("exec", "service") else ()
                 for text in ids or (() if client.client == "service" else (worker,)):
                     yield TransactionalId(text, index, arm, worker)
 
 
-def has_transactional_id(workloads: Mapping[int, Workload], text: str) -> bool:
+def has_transactional_id(workloads: Mapping[int, Workload], text: str, reserve: Reserve = nobody_joins) -> bool:
     """Return True if a process of the plan has the transactional id, or may have it because nobody knows its id."""
     return (
-        any(known.text == text for known in transactional_ids(workloads))
+        any(known.text == text for known in transactional_ids(workloads, reserve))
         or any(_of_committers(workload, text) for workload in workloads.values())
         or any(
             client.client == "service" and workload.pipe and workload.pipe.transactional and not _given(client, "")
@@ -55,18 +64,18 @@ def has_transactional_id(workloads: Mapping[int, Workload], text: str) -> bool:
 
 def has_transactions(workload: Workload) -> bool:
     """Return True if a process of a workload produces in transactions."""
-    return any(True for arm in workload.arms for _ in _workers(workload, arm))
+    return any(True for arm in workload.arms for _ in _workers(workload, arm, nobody_joins))
 
 
-def _workers(workload: Workload, arm: str) -> Iterator[str]:
-    """Yield the name of each process of an arm that uses transactions."""
+def _workers(workload: Workload, arm: str, reserve: Reserve) -> Iterator[str]:
+    """Yield the name of each process of an arm that uses transactions, those in reserve last."""
     counts = {
         "produce": workload.produce.producers if workload.produce and workload.produce.transaction else 0,
         "pipe": workload.pipe.members if workload.pipe and workload.pipe.transactional else 0,
     }
     for op, count in counts.items():
         if count:
-            yield from worker_names(workload.name, arm, op, count)
+            yield from worker_names(workload.name, arm, op, count + reserve(workload.name, arm, op))
 
 
 def _given(client: Arm, worker: str) -> tuple[str, ...]:

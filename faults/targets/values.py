@@ -100,6 +100,17 @@ class GcPauses:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class FloodLoad:
+    """Load by a producer that belongs to no arm: so many bytes/s of records to the topic's partitions in turn."""
+
+    topic: str
+    partitions: int
+    bytes_per_s: int
+    record_size: int
+    for_ms: int
+
+
 DiskOperation = Literal["read", "write", "fsync"]
 
 
@@ -279,7 +290,8 @@ class Answer:
     """Outcome of a probe of the wire proxy; ``silent`` means that no response came within the limit.
 
     ``errors`` has all error codes in the response, ``versions`` the highest version of each API in an ApiVersions
-    response, ``features`` the finalized level of each feature there.
+    response, ``features`` the finalized level of each feature there. ``throttle_ms`` is the response's throttle time.
+    ``epochs`` has the leader epoch of each partition in a Metadata response about one topic.
     """
 
     outcome: Outcome
@@ -287,3 +299,5 @@ class Answer:
     errors: frozenset[int] = frozenset()
     versions: Mapping[str, int] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    throttle_ms: int = 0
+    epochs: Mapping[int, int] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from aftershock.faults.targets.values import (
     DiskCounts,
     DiskDefects,
     Exchange,
+    FloodLoad,
     GcPauses,
     GroupMember,
     Heartbeat,
@@ -337,6 +338,16 @@ class Upgradable(Protocol):
     async def raise_feature(self, name: str, level: int) -> None: ...
 
 
+class FloodControl(Protocol):
+    """A producer of the harness that overloads brokers, over a listener that no fault affects."""
+
+    async def start_flood(self, fault: str, flood: FloodLoad) -> None:
+        """Start the producer, which ends by itself after ``for_ms``, or when this process ends."""
+
+    async def end_flood(self, fault: str) -> None:
+        """End the producer, if this process started it."""
+
+
 class ClientControl(Protocol):
     """Control of a run's client processes; a worker is a client process, given by its name."""
 
@@ -399,10 +410,17 @@ class WireProxyControl(Protocol):
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counters of each rule in force, by the rule's name."""
 
-    async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
+    async def probe_rule(self, name: str, api: str, limit_ms: int, topic: str | None = None) -> Answer:
         """Send a harmless request of an API through the wire proxy, to which only the rule of this name applies.
 
+        A Metadata request may be about a ``topic`` of the cluster; other probes name a topic that does not exist.
         Raises FaultError if no broker answers behind the wire proxy, even without rules.
+        """
+
+    async def ask_bootstrap(self, rack: str, broker: BrokerId, limit_ms: int) -> tuple[Outcome, BrokerId | None]:
+        """Connect to a bootstrap address of a rack's clients; return what came, and the id that the broker reports.
+
+        Raises FaultError if the wire proxy has no such address.
         """
 
 
@@ -417,6 +435,7 @@ class World(
     Administered,
     ClientControl,
     WireProxyControl,
+    FloodControl,
     Protocol,
 ):
     """A cluster that implements all protocols, so that every fault kind can be injected into it."""

@@ -12,10 +12,9 @@ From the plan's file to the timeline there are five steps, and no step calls bac
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aftershock.faults.kinds.client.membership import Join
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.check import CheckedPlan, check_draws
-from aftershock.faults.plan.expand import Expansion, expand, fault_ids, length_ms, random_of
+from aftershock.faults.plan.expand import Expansion, expand, fault_ids, length_ms, members_in_reserve, random_of
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.plan.parsing import Draft, draft_of
 from aftershock.faults.plan.references import OFFSETS_PARTITIONS
@@ -107,20 +106,8 @@ def _steps(expansion: Expansion, seed: int) -> Iterator[Step]:
 
 def _reserve(workload: Workload, op: str, expansion: Expansion) -> dict[str, int]:
     """Return the number of members in reserve of each arm that has any."""
-    counts = {arm: _reserve_of(workload, arm, op, expansion) for arm in workload.arms}
+    counts = {arm: members_in_reserve(workload.name, arm, op, expansion) for arm in workload.arms}
     return {arm: count for arm, count in counts.items() if count}
-
-
-def _reserve_of(workload: Workload, arm: str, op: str, expansion: Expansion) -> int:
-    """Return how many further members faults of the kind ``join`` need; those that leave again can join again."""
-    again: dict[str, int] = {}
-    reserve = 0
-    for scheduled in expansion.schedule:
-        fault = scheduled.fault
-        if isinstance(fault, Join) and fault.selector.matches(workload.name, arm, op):
-            reserve += fault.members if fault.for_ is None else 0
-            again |= {scheduled.entry: fault.members} if fault.for_ is not None else {}
-    return reserve + sum(again.values())
 
 
 def _topics(section: Produce | Consume, plan: Plan) -> dict[str, Any]:

@@ -18,7 +18,7 @@ _MISSED_MAX = 3  # on a starved host a connection may take longer than the timeo
 async def main() -> None:
     """Run the wire proxy as long as the cluster exists, which is until ``guard`` (Toxiproxy's API) is unreachable."""
     config = json.loads(sys.argv[1])
-    proxy = Proxy([Route(name, rack, broker, Address(*upstream)) for name, rack, broker, upstream in config["ways"]])
+    proxy = Proxy([Route(name, rack, broker, Address(*at), *more) for name, rack, broker, at, *more in config["ways"]])
     await proxy.open()
     control = Control(proxy)
     ports = {"control": await control.open(), "ports": {name: at.port for name, at in proxy.addresses.items()}}

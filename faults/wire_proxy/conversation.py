@@ -1,4 +1,4 @@
-"""Rules of the wire proxy in force, and their application to the requests and responses of one client connection.
+"""Application of the wire proxy's rules in force to the requests and responses of one client connection.
 
 A broker answers the requests of a connection in their order, and clients rely on that.
 
@@ -11,110 +11,39 @@ A FrameSplitter splits the client's requests, which rules drop, delay, duplicate
 truncate, before the DelayQueue ``to_client`` sends them.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from aftershock.errors import ProtocolError
+from aftershock.faults.wire_proxy.active_rules import ActiveRule, ActiveRules, Hit
 from aftershock.faults.wire_proxy.fetches import FETCH, Asked, FetchObserver
-from aftershock.faults.wire_proxy.holds import Hold, Holds, Watched
+from aftershock.faults.wire_proxy.holds import Hold, Watched
 from aftershock.faults.wire_proxy.messages import (
     CORRELATION,
     RequestHead,
     decoded_request,
     decoded_response,
+    frame_with_body,
     read_head,
     response_frame,
 )
-from aftershock.faults.wire_proxy.responses import READ_ONLY, BrokerView, altered_response, refusal
-from aftershock.faults.wire_proxy.rules import ANY, API_KEYS, PROBE, Answered, Rule, RuleSubject, is_about, probe_id
+from aftershock.faults.wire_proxy.responses import (
+    READ_ONLY,
+    BrokerView,
+    altered_response,
+    answered_response,
+    divided_request,
+    joined_response,
+    refusal,
+    throttled_response,
+    without_epoch,
+)
+from aftershock.faults.wire_proxy.rules import Answered, Ending, ScriptedAnswer, names
 from aftershock.faults.wire_proxy.streams import DelayQueue, FrameSplitter, Piece
 
 PENDING_MAX = 100_000  # far above a client's requests in flight; with more unanswered it doesn't read responses
-
-
-class ActiveRule(NamedTuple):
-    """A rule of the wire proxy in force, with the counters of its requests."""
-
-    rule: Rule
-    counts: Counter[str]
-
-
-class Hit(NamedTuple):
-    """A rule that applies to a request; ``is_probe`` is True if the request is a probe sent by the harness."""
-
-    rule: Rule
-    counts: Counter[str]
-    is_probe: bool
-
-    @property
-    def subject(self) -> RuleSubject:
-        """Topic and partition whose items in the response are changed; in a probe's response, all items are changed."""
-        return ANY if self.is_probe else self.rule.subject
-
-    def count_request(self) -> None:
-        self.counts["probed" if self.is_probe else "hit"] += 1
-
-
-class ActiveRules:
-    """Rules of the wire proxy in force, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self._rules: dict[str, ActiveRule] = {}
-        self.holds = Holds()
-        """Requests that rules hold, on all connections."""
-
-    def add(self, rule: Rule) -> None:
-        """Put a rule in force; raise ValueError if another rule has its name."""
-        if rule.name in self._rules:
-            raise ValueError(f"a rule {rule.name!r} is already in force; remove it first, or use another name")
-        counts = Counter(matched=0, hit=0, untouched=0, probed=0)
-        if rule.do == "hold_request":
-            counts["exposed"] = 0
-        self._rules[rule.name] = ActiveRule(rule, counts)
-
-    def remove(self, name: str) -> Rule | None:
-        """Remove a rule and return it; None if no rule has this name."""
-        active = self._rules.pop(name, None)
-        return active.rule if active else None
-
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counters of each rule in force, by the rule's name."""
-        return {name: dict(counts) for name, (_, counts) in self._rules.items()}
-
-    def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
-        """Return the rules that may apply to a request, judged by the request's header."""
-        if not self._rules:
-            return ()
-        client_id = head.client_id
-        is_probe = client_id is not None and client_id.startswith(PROBE)
-        return tuple(
-            active
-            for name, active in self._rules.items()
-            if (active.rule.api is None or API_KEYS[active.rule.api] == head.key)
-            and (client_id == probe_id(name) if is_probe else active.rule.names(client_id))
-        )
-
-    def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
-        """Return the rules that apply to a request, and count the request in the counters of the candidate rules.
-
-        ``request`` is the request's body, None if no rule needs the body, or if the body can't be decoded.
-        """
-        hits = []
-        for rule, counts in candidates:
-            if head.client_id == probe_id(rule.name):
-                hits.append(Hit(rule, counts, is_probe=True))
-            elif request is None and (rule.topic is not None or rule.do == "hold_request"):
-                counts["untouched"] += 1
-            elif rule.do == "hold_request" and not self.holds.may_hold(rule, request):
-                continue
-            elif request is None or is_about(request, rule.subject):
-                counts["matched"] += 1
-                bit = rule.chances[(counts["matched"] - 1) % len(rule.chances)] if rule.chances else "1"
-                if counts["matched"] == rule.nth or (rule.nth is None and bit == "1"):
-                    hits.append(Hit(rule, counts, is_probe=False))
-        return tuple(hits)
 
 
 @dataclass
@@ -124,11 +53,14 @@ class Pending:
     ``built`` is the response that the wire proxy built, for a request that the broker does not get. ``is_copy`` is True
     for the duplicate of a request, whose response the wire proxy discards. An observed Fetch request has ``asked``.
     ``held`` is set for a request that a rule holds, ``watched`` for requests of a producer of which another is held.
+    ``refused`` are responses about partitions of the request that the broker did not get.
     """
 
     head: RequestHead
     hits: tuple[Hit, ...] = ()
     built: bytes | None = None
+    built_after_ms: int = 0
+    refused: list[Any] = field(default_factory=list)
     is_copy: bool = False
     asked: Asked | None = None
     held: Hold | None = None
@@ -210,44 +142,75 @@ class Conversation:
             rule.topic is not None
             or rule.do == "hold_request"
             or (rule.do == "answer_error" and head.key not in READ_ONLY)
-            for rule, _ in candidates
+            for rule, *_ in candidates
         )
         body = decoded_request(frame, head) if needs_body else None
         hits = self._active_rules.hits(candidates, head, body)
         watched = self._active_rules.holds.saw_request(head, body) if body is not None else ()
-        delay_ms, copies = 0, list[Answered]()
+        delay_ms, copies, refused = 0, list[Answered](), list[Any]()
         for hit in hits:
             match hit.rule.do:
                 case "drop_request":
-                    self._drop(hit, self._to_broker)
+                    self._drop(hit, head, self._to_broker, hit.rule.connection)
+                    return
+                case "answer_error" if hit.answer and hit.answer.lost == "request":
+                    self._drop(hit, head, self._to_broker, hit.answer.connection)
                     return
                 case "close_mid_frame" if hit.rule.message == "request":
                     self._close_mid_frame(hit, frame, self._to_broker)
                     return
-                case "answer_error" if head.key not in READ_ONLY and body is not None:
-                    hit.count_request()
-                    if head.answered:
-                        answer = response_frame(refusal(body, hit.rule.error), head.correlation_id)
-                        self._await_response(Pending(head, built=answer))
-                        self._send_built()
-                    else:  # a broker also has no other way to report an error (``KafkaApis.handleProduceRequest``)
-                        self._end()
-                    return
+                case "answer_error" if hit.answer and self._refuses(hit.answer, head) and body is not None:
+                    rest = self._refuse(hit, hit.answer, frame, Pending(head, refused=refused), body)
+                    if rest is None:
+                        return
+                    frame, body = rest
                 case "hold_request" if not self._active_rules.holds.has_held(body):
                     self._hold(hit, frame, Pending(head, hits), body)
                     return
+                case "falsify_epochs" if body is not None:
+                    unfenced = without_epoch(body, hit.subject)
+                    if unfenced is not body and (changed := frame_with_body(frame, head, body, unfenced)):
+                        body, frame = unfenced, changed
                 case "delay_request":
                     hit.count_request()
                     delay_ms += hit.rule.delay_ms
                 case "duplicate_request":
                     hit.count_request()
                     copies.append(hit.rule.answer)
-        requests = [Pending(head, hits, asked=asked, watched=watched)]
+        requests = [Pending(head, hits, asked=asked, watched=watched, refused=refused)]
         for passed_on in copies:  # the client gets the response to the request that is no copy
             requests.insert(0 if passed_on == "second" else len(requests), Pending(head, is_copy=True))
         for pending in requests:
             self._await_response(pending)
             self._to_broker.send(frame, delay_ms)
+
+    def _refuse(
+        self, hit: Hit, answer: ScriptedAnswer, frame: Piece, pending: Pending, body: Any
+    ) -> tuple[Piece, Any] | None:
+        """Refuse the rule's part of a request; return what the broker gets, None if that is nothing.
+
+        The response about the refused part joins the ``refused`` ones of ``pending``, or is sent with these.
+        """
+        head = pending.head
+        rest, named = divided_request(body, hit.subject)
+        if named is None:
+            return frame, body  # another rule has refused the partition
+        self._count(hit, head)
+        if not head.answered:
+            self._end()  # a broker also has no other way to report an error (``KafkaApis.handleProduceRequest``)
+            return None
+        shortened = None if rest is None else frame_with_body(frame, head, body, rest)
+        named = body if shortened is None else named
+        response = throttled_response(refusal(named, answer.error), answer.throttle_ms)
+        if shortened is not None:
+            pending.refused.append(response)
+            return shortened, rest
+        for earlier in pending.refused:
+            response = joined_response(response, earlier)
+        built = response_frame(response, head.correlation_id)
+        self._await_response(Pending(head, built=built, built_after_ms=answer.after_ms))
+        self._send_built()
+        return None
 
     def _hold(self, hit: Hit, frame: Piece, pending: Pending, body: Any) -> None:
         """Keep a request until it is released, and end the client's connection if the rule says so."""
@@ -281,10 +244,18 @@ class Conversation:
         if pending.held or pending.watched:
             self._notice(pending, decoded_response(frame, pending.head))
         for hit in pending.hits:
+            if hit.is_open:
+                hit = self._closed(hit, frame, pending.head)  # noqa: PLW2901 -- the answer is known only now
             match hit.rule.do:
                 case "drop_response":
-                    self._drop(hit, self._to_client)
+                    self._drop(hit, pending.head, self._to_client, hit.rule.connection)
                     return
+                case "answer_error" if hit.answer and hit.answer.lost:
+                    self._drop(hit, pending.head, self._to_client, hit.answer.connection)
+                    return
+                case "answer_error" | "throttle_response" if hit.answer:
+                    delay_ms += hit.answer.after_ms
+                    frame = self._answered(hit, hit.answer, frame, pending)
                 case "close_mid_frame" if hit.rule.message == "response":
                     self._close_mid_frame(hit, frame, self._to_client)
                     return
@@ -292,20 +263,62 @@ class Conversation:
                     hit.count_request()
                     delay_ms += hit.rule.delay_ms
                     serial |= hit.rule.serial
-                case "answer_error" | "hide_error" | "cap_versions" | "strip_hints" | "falsify_hints":
-                    response = decoded_response(frame, pending.head)
-                    if response is None:
-                        hit.counts["untouched"] += 1
-                        continue
-                    altered = altered_response(response, hit.rule, hit.subject, self._broker_view)
-                    if altered is not response:
-                        hit.count_request()
-                        frame = response_frame(altered, pending.head.correlation_id)
+                case "hide_error" | "cap_versions" | "strip_hints" | "falsify_hints" | "falsify_epochs":
+                    frame = self._altered(hit, frame, pending.head)
+        if pending.refused:
+            response = decoded_response(frame, pending.head)
+            if response is None:  # a client can't tell what became of the partitions that the broker did not get
+                self._end()
+                return
+            for refused in pending.refused:
+                response = joined_response(response, refused)
+            frame = response_frame(response, pending.head.correlation_id)
         if not pending.is_copy:
             if self._observer and pending.asked:
                 self._observer.saw_response(pending.head, pending.asked, frame, self._broker_view.broker)
             self._to_client.send(frame, delay_ms, serial=serial)
         self._send_built()
+
+    def _altered(self, hit: Hit, frame: Piece, head: RequestHead) -> Piece:
+        response = decoded_response(frame, head)
+        if response is None:
+            hit.counts["untouched"] += 1
+            return frame
+        altered = altered_response(response, hit.rule, hit.subject, self._broker_view)
+        if altered is response:
+            return frame
+        self._count(hit, head)
+        return response_frame(altered, head.correlation_id)
+
+    def _closed(self, hit: Hit, frame: Piece, head: RequestHead) -> Hit:
+        """Return a hit with the answer that its script has, if the response is about the rule's partition."""
+        response = decoded_response(frame, head)
+        if response is None or not names(response, hit.subject):
+            return hit._replace(is_open=False)
+        number, answer = hit.active.next_answer(head.client_id)
+        return hit._replace(is_open=False, answer=answer, number=number)
+
+    def _answered(self, hit: Hit, answer: ScriptedAnswer, frame: Piece, pending: Pending) -> Piece:
+        """Return the response with what the answer puts into it; count the request if the client sees the answer."""
+        if pending.refused and self._refuses(answer, pending.head):
+            return frame  # counted when the request was divided
+        if answer.error or answer.throttle_ms:
+            response = decoded_response(frame, pending.head)
+            altered = response if response is None else answered_response(response, answer, hit.subject)
+            if altered is response:
+                # no items about the rule's partition, or in this version no such field
+                hit.counts["untouched"] += response is None or answer.throttle_ms > 0
+                return frame
+            frame = response_frame(altered, pending.head.correlation_id)
+        if not answer.is_plain:
+            self._count(hit, pending.head)
+        return frame
+
+    def _count(self, hit: Hit, head: RequestHead) -> None:
+        self._active_rules.record(hit, head, self._broker_view.broker)
+
+    def _refuses(self, answer: ScriptedAnswer, head: RequestHead) -> bool:
+        return answer.refuses(read_only=head.key in READ_ONLY)
 
     def _notice(self, pending: Pending, response: Any | None) -> None:
         """Tell the holds of the response to a held request, or to another request of a producer with a held one."""
@@ -317,18 +330,20 @@ class Conversation:
 
     def _send_built(self) -> None:
         while self._pending and (answer := self._pending[0].built) is not None:
-            self._pending.popleft()
-            self._to_client.send(answer)
+            self._to_client.send(answer, self._pending.popleft().built_after_ms)
 
-    def _drop(self, hit: Hit, queue: DelayQueue) -> None:
-        hit.count_request()
-        if hit.rule.connection == "closed":
+    def _drop(self, hit: Hit, head: RequestHead, queue: DelayQueue, connection: Ending) -> None:
+        self._count(hit, head)
+        if connection == "closed":
             self._end()
             return
         queue.muted = True
         self.silenced_by.add(hit.rule.name)
 
     def _close_mid_frame(self, hit: Hit, frame: Piece, queue: DelayQueue) -> None:
+        """Send the start of a message, never all of it, and close the connection."""
         hit.count_request()
-        queue.send(frame[: len(frame) // 2])
+        after_bytes = len(frame) // 2 if hit.rule.after_bytes is None else hit.rule.after_bytes
+        if kept := min(after_bytes, len(frame) - 1):
+            queue.send(frame[:kept])
         queue.finish()

@@ -39,6 +39,8 @@ WATCHED = _JOINING | {END_TXN, INIT_PRODUCER_ID}
 EVENTS_MAX = 5_000
 """Events that wait for the run, which takes them every second; when there are more, the oldest are discarded."""
 
+ERROR_NAMES: dict[int, str] = {code.value: code.name.upper() for code in ErrorCode}
+
 MetState = Literal["open", "between", "in_doubt"]
 """State of a producer in which a late request met it: a later transaction was open, none was, or it is not known."""
 
@@ -225,7 +227,7 @@ class Holds:
         if errors is not None and met in wanted:
             hold.counts["exposed"] += 1
         now_ns = self.clock_ns()
-        answer = None if errors is None else "+".join(ErrorCode(code).name.upper() for code in errors) or "NONE"
+        answer = None if errors is None else "+".join(ERROR_NAMES.get(code, str(code)) for code in errors) or "NONE"
         self._end(
             hold,
             "held_request_delivered",

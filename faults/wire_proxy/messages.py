@@ -91,6 +91,18 @@ def decoded_response(frame: Piece, head: RequestHead) -> Any | None:
         return None
 
 
+def frame_with_body(frame: Piece, head: RequestHead, old: Any, new: Any) -> bytes | None:
+    """Encode a request with another body, under its own header; None if its ``old`` body does not encode to the frame.
+
+    The library kio loses fields that it does not know.
+    """
+    _, at = decode(load_request_schema(head.key, head.version).__header_schema__, frame, PREFIX.size)
+    if encode(old) != frame[at:]:
+        return None
+    header, body = bytes(frame[PREFIX.size : at]), encoded_parts(new)
+    return b"".join((PREFIX.pack(len(header) + sum(map(len, body))), header, *body))
+
+
 def response_frame(response: Any, correlation_id: int) -> bytes:
     """Encode a response with its header and its length prefix."""
     header = encode(response.__header_schema__(correlation_id=correlation_id))
@@ -159,8 +171,11 @@ _VALUES: dict[str, Any] = {
 }
 
 
-def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPayload:
-    """Build a probe in the highest API version that broker and kio know; raise UnsupportedError without one."""
+def probe_request(api: str, offered: Mapping[int, tuple[int, int]], topic: str = _UNUSED_NAME) -> RequestPayload:
+    """Build a probe in the highest API version that broker and kio know; raise UnsupportedError without one.
+
+    A probe names a ``topic`` of the cluster only if it changes nothing there, as Metadata.
+    """
     lowest, highest = offered.get(API_KEYS[api], (0, -1))
     version = min(highest, max(_versions(api)))
     if version < lowest:
@@ -169,7 +184,7 @@ def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPa
     values = dict(_VALUES)
     for field in plain_fields(kind):
         if field.name in _LISTS and (struct := struct_of(field)):
-            item: dict[str, Any] = dict.fromkeys((*TOPIC_FIELDS, "group_id"), _UNUSED_NAME)
+            item: dict[str, Any] = dict.fromkeys((*TOPIC_FIELDS, "group_id"), topic)
             subfields = plain_fields(struct)
             # Metadata has both a name and an id, and accepts only one value
             item["topic_id"] = None if any(subfield.name == "name" for subfield in subfields) else _UNUSED_ID
@@ -179,6 +194,25 @@ def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPa
             values[field.name] = (build_entity(struct, item),)
     request: RequestPayload = build_entity(kind, values)
     return request
+
+
+def answer_fields(api: str) -> frozenset[str]:
+    """Return the names of the fields that responses of an API have in any version that kio knows, at any depth.
+
+    A field of a partition's item is there once more, as ``partition.<name>``.
+    """
+    names = set[str]()
+
+    def walk(kind: type[Entity]) -> None:
+        in_partition = number_field(kind) is not None
+        for field in plain_fields(kind):
+            names.update((field.name, f"partition.{field.name}") if in_partition else (field.name,))
+            if struct := struct_of(field):
+                walk(struct)
+
+    for version in _versions(api):
+        walk(load_response_schema(API_KEYS[api], version))
+    return frozenset(names)
 
 
 def names_topics(api: str) -> bool:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from aftershock.errors import ProtocolError
-from aftershock.faults.wire_proxy.conversation import ActiveRules, Conversation
+from aftershock.faults.wire_proxy.active_rules import ActiveRules
+from aftershock.faults.wire_proxy.conversation import Conversation
 from aftershock.faults.wire_proxy.fetches import FetchObserver
 from aftershock.faults.wire_proxy.responses import BrokerView
 from aftershock.faults.wire_proxy.rules import Rule, rule_from
@@ -24,12 +25,16 @@ _DIAL_S = 10.0
 
 
 class Route(NamedTuple):
-    """Route from the clients of a rack to a broker; ``upstream`` is the address of the route's Toxiproxy listener."""
+    """Route from the clients of a rack to a broker; ``upstream`` is the address of the route's Toxiproxy listener.
+
+    The address of a ``bootstrap`` route is no broker's advertised address.
+    """
 
     name: str
     rack: str
     broker: int
     upstream: Address
+    bootstrap: bool = False
 
 
 class Proxy:
@@ -79,8 +84,34 @@ class Proxy:
             pair.conversation.ended("its rule was removed")
             pair.end()
 
+    def end_of(self, route: Route, pair: "Pair") -> Route | None:
+        """Return the route that a new connection takes: its own, or that of a ``lose_bootstrap`` rule; None for none.
+
+        A connection that the rule keeps silent stays open until the rule is removed; otherwise the pair is ended.
+        """
+        active = self.active_rules.about_bootstrap(route.rack, route.broker) if route.bootstrap else None
+        if active is None:
+            return route
+        rule = active.rule
+        if rule.broker >= 0:
+            return next(
+                (other for other in self.routes if (other.rack, other.broker) == (route.rack, rule.broker)), None
+            )
+        if rule.connection == "silent":
+            pair.conversation.silenced_by.add(rule.name)
+        else:
+            pair.end()
+        return None
+
     def _end_affected(self, rule: Rule) -> None:
-        """Close connections on which a ``cap_versions`` rule applies; clients then negotiate API versions again."""
+        """Close connections that a rule must not leave as they are.
+
+        After the end of connections with a ``cap_versions`` rule, clients negotiate API versions again. A bootstrap
+        address that is lost has no connections; one that leads elsewhere keeps those that it has.
+        """
+        if rule.do == "lose_bootstrap" and rule.broker < 0:
+            for pair in [pair for pair in self.pairs if pair.is_lost_with(rule)]:
+                pair.end()
         if rule.do == "cap_versions":
             for pair in [pair for pair in self.pairs if rule.names(pair.conversation.client_id)]:
                 pair.end()
@@ -97,7 +128,11 @@ class Pair:
         self._dialling: asyncio.Task[None] | None = None
         self.client, self.broker = Side(self), Side(self)
         self.client.peer, self.broker.peer = self.broker, self.client
-        same_rack = {other.broker: proxy.addresses[other.name] for other in proxy.routes if other.rack == route.rack}
+        same_rack = {
+            other.broker: proxy.addresses[other.name]
+            for other in proxy.routes
+            if other.rack == route.rack and not other.bootstrap
+        }
         broker_view = BrokerView(route.broker, same_rack)
         self.conversation = Conversation(
             proxy.active_rules,
@@ -116,7 +151,8 @@ class Pair:
         elif side is self.client:
             self._proxy.pairs.add(self)
             side.hold_back("dialling", True)
-            self._dialling = asyncio.get_running_loop().create_task(self._dial())
+            if (end := self._proxy.end_of(self._route, self)) is not None:
+                self._dialling = asyncio.get_running_loop().create_task(self._dial(end.upstream))
         else:
             self.client.hold_back("dialling", False)
 
@@ -163,10 +199,15 @@ class Pair:
             side.queue.abandon()
             side.abort()
 
-    async def _dial(self) -> None:
+    def is_lost_with(self, rule: Rule) -> bool:
+        """Return True for a connection to a bootstrap address that a ``lose_bootstrap`` rule names."""
+        route = self._route
+        return route.bootstrap and route.broker in rule.brokers and rule.rack in (None, route.rack)
+
+    async def _dial(self, upstream: Address) -> None:
         try:
             async with asyncio.timeout(_DIAL_S):
-                await asyncio.get_running_loop().create_connection(lambda: self.broker, *self._route.upstream)
+                await asyncio.get_running_loop().create_connection(lambda: self.broker, *upstream)
         except OSError:
             self.end()
 
@@ -231,9 +272,9 @@ class Control:
 
     A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
     ``held``, ``observe`` (new connections, or with ``on`` false none) or ``observed``. An answer has the key ``is``:
-    null, or for ``rules`` the counters of each rule by name, for ``held`` the events of held requests (``holds.py``),
-    and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed. The answer to a command
-    that fails has the key ``error``.
+    null, or for ``rules`` the counters of each rule by name, for ``held`` the events of held requests (``holds.py``)
+    and of scripted answers, and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed.
+    The answer to a command that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -273,7 +314,7 @@ class Control:
             case "rules":
                 return self._proxy.active_rules.counters()
             case "held":
-                return {"events": self._proxy.active_rules.holds.take()}
+                return {"events": self._proxy.active_rules.take_events()}
             case "observe":
                 self._proxy.observer = FetchObserver() if command["on"] else None
             case "observed":

@@ -3,8 +3,9 @@
 Functions that change a decoded response return a changed copy, or the given object if nothing changes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -13,9 +14,11 @@ from kio.static.protocol import Entity, RequestPayload
 from aftershock.faults.wire_proxy.messages import build_entity, number_field, struct_of
 from aftershock.faults.wire_proxy.rules import (
     API_KEYS,
+    NUMBER_FIELDS,
     TOPIC_FIELDS,
     Rule,
     RuleSubject,
+    ScriptedAnswer,
     number_of,
     partitions_in,
     topics_in,
@@ -25,7 +28,9 @@ from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.schema import plain_fields, tagged_fields
 
 ERROR_FIELDS = ("error_code", "partition_error_code")
-_WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
+_REPLICA_NOT_AVAILABLE = 9
+_KEYS = (*TOPIC_FIELDS, *NUMBER_FIELDS)
+WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
 """Errors of fetch sessions, such as FETCH_SESSION_ID_NOT_FOUND: they apply to a whole Fetch, never to a partition."""
 
 
@@ -37,13 +42,35 @@ class BrokerView:
     addresses: Mapping[int, Address]
 
 
-def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_view: BrokerView) -> Any:
-    if rule.do == "answer_error":
-        response_kind: type[Entity] = type(response)
-        if rule.error not in _WHOLE_RESPONSE_ERRORS and _has_item_errors(response_kind):
-            return _changed(response, subject, ERROR_FIELDS, lambda item: _with_error(item, rule.error))
-        return replace(response, error_code=rule.error) if hasattr(response, "error_code") else response
+def answered_response(response: Any, answer: ScriptedAnswer, subject: RuleSubject) -> Any:
+    """Put an answer's error, and its throttle time, into a broker's response.
 
+    An ``applied`` error hides the broker's own answer; an error about reading stands beside it.
+    """
+    if answer.error:
+        response_kind: type[Entity] = type(response)
+        if answer.error not in WHOLE_RESPONSE_ERRORS and _has_item_errors(response_kind):
+            change = _refused_item if answer.applied else _with_error
+            response = _changed(response, subject, ERROR_FIELDS, partial(change, code=answer.error))
+        elif answer.applied:
+            response = _refused_item(response, answer.error)
+        elif hasattr(response, "error_code"):
+            response = replace(response, error_code=answer.error)
+    return throttled_response(response, answer.throttle_ms)
+
+
+def throttled_response(response: Any, throttle_ms: int) -> Any:
+    """Set the time for which a response asks its client to send nothing, if the response has a field for it."""
+    if not throttle_ms or not hasattr(response, "throttle_time"):
+        return response
+    return replace(response, throttle_time=timedelta(milliseconds=throttle_ms))
+
+
+def throttle_ms_in(response: Any) -> int:
+    return round(getattr(response, "throttle_time", timedelta(0)) / timedelta(milliseconds=1))
+
+
+def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_view: BrokerView) -> Any:
     if rule.do == "hide_error":
         return _without_error(
             _changed(response, subject, ERROR_FIELDS, partial(_without_error, code=rule.error)), rule.error
@@ -59,6 +86,11 @@ def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_vie
         if tuple(offered) != response.api_keys:
             response = replace(response, api_keys=tuple(offered))
         return _with_features(response, rule.features) if rule.features else response
+
+    if rule.do == "falsify_epochs":
+        if response.__api_key__ == _OFFSET_FOR_LEADER_EPOCH:  # its epochs are facts of the log
+            return response
+        return _changed(response, subject, _EPOCH_FIELDS, partial(_with_epoch, highest=rule.epochs))
 
     strip = rule.do == "strip_hints"
     for hint in rule.hints:
@@ -119,8 +151,16 @@ def error_codes_in(message: Any) -> Iterator[int]:
 
 
 def _with_error(item: Any, code: int) -> Any:
-    emptied = {"records": b""} if hasattr(item, "records") else {}
-    return replace(item, **{name: code for name in ERROR_FIELDS if hasattr(item, name)}, **emptied)
+    changes: dict[str, Any] = {"records": b""} if hasattr(item, "records") else {}
+    if hasattr(item, "isr_nodes") and code != _REPLICA_NOT_AVAILABLE:
+        changes["leader_id"] = -1  # beside other errors of a partition, Metadata names no leader (``MetadataCache``)
+    return replace(item, **{name: code for name in ERROR_FIELDS if hasattr(item, name)}, **changes)
+
+
+def _refused_item(item: Any, code: int) -> Any:
+    """Build the item, or the response, anew with an error, and with nothing that the broker answered."""
+    kept = {name: getattr(item, name) for name in (*_KEYS, "throttle_time") if hasattr(item, name)}
+    return build_entity(type(item), kept | dict.fromkeys(ERROR_FIELDS, code))
 
 
 def _without_error(item: Any, code: int) -> Any:
@@ -135,6 +175,38 @@ def _has_item_errors(kind: type[Entity]) -> bool:
         _has_item_errors(struct) or any(field.name in ERROR_FIELDS for field in plain_fields(struct))
         for struct in structs
     )
+
+
+_OFFSET_FOR_LEADER_EPOCH = API_KEYS["OffsetForLeaderEpoch"]
+_EPOCH_FIELDS = ("leader_epoch", "committed_leader_epoch", "current_leader")
+
+
+def _with_epoch(item: Any, highest: Sequence[int]) -> Any:
+    """Lower the leader epoch of a partition to the highest that clients may see."""
+    number = number_of(item)
+    if number is None or number >= len(highest):
+        return item
+    epochs = {name: getattr(item, name) for name in _EPOCH_FIELDS if hasattr(item, name)}
+    if hint := epochs.pop("current_leader", None):
+        lowered = hint if hint.leader_epoch <= highest[number] else replace(hint, leader_epoch=highest[number])
+        item = item if lowered is hint else replace(item, current_leader=lowered)
+    lower = {name: highest[number] for name, epoch in epochs.items() if epoch > highest[number]}
+    return replace(item, **lower) if lower else item
+
+
+def without_epoch(request: Any, subject: RuleSubject) -> Any:
+    """Remove the leader epoch that a client believes to be the current one, by which brokers would fence it."""
+
+    def unfenced(item: Any) -> Any:
+        return item if item.current_leader_epoch < 0 else replace(item, current_leader_epoch=-1)
+
+    return _changed(request, subject, ("current_leader_epoch",), unfenced)
+
+
+def epochs_in(response: Any) -> dict[int, int]:
+    """Return the leader epoch of each partition in a Metadata response about one topic."""
+    partitions = [part for topic in getattr(response, "topics", ()) for part in getattr(topic, "partitions", ())]
+    return {int(part.partition_index): int(part.leader_epoch) for part in partitions if hasattr(part, "leader_epoch")}
 
 
 def _with_leader(item: Any, broker: int | None) -> Any:
@@ -165,13 +237,23 @@ def _changed(entity: Entity, subject: RuleSubject, attributes: tuple[str, ...], 
             for item in old:
                 if not subject.matches(item):
                     new.append(item)
-                elif any(hasattr(item, name) for name in attributes):
+                elif any(hasattr(item, name) for name in attributes) and not _contains_subject(item, subject):
                     new.append(change(item))
                 else:
                     new.append(_changed(item, subject, attributes, change))
             if any(before is not after for before, after in zip(old, new, strict=True)):
                 changes[field.name] = tuple(new)
     return replace(entity, **changes) if changes else entity
+
+
+def _contains_subject(item: Any, subject: RuleSubject) -> bool:
+    """Return True if the rule is about some of the items within an item, such as a partition of a topic's."""
+    about_topic = any(hasattr(item, name) for name in TOPIC_FIELDS)
+    wider = number_of(item) is None and (
+        subject.partition is not None or (subject.topic is not None and not about_topic)
+    )
+    kind: type[Entity] = type(item)
+    return wider and _has_item_errors(kind)
 
 
 _READ_ONLY = """
@@ -194,6 +276,55 @@ def refusal(request: Any, code: int) -> Any:
             topics = tuple(_refused_topic(struct, topic, errors) for topic in topics_in(request))
             items |= {field.name: topics} if topics else {}
     return build_entity(kind, items or errors)
+
+
+_DIVISIBLE = frozenset(API_KEYS[name] for name in ("Produce", "OffsetCommit", "TxnOffsetCommit"))
+"""APIs that change a partition whatever happens to the other partitions of the request."""
+
+
+def divided_request(request: Any, subject: RuleSubject) -> tuple[Any | None, Any | None]:
+    """Return the part of a request that a rule is not about, and the part that it is about; None for no part."""
+    if subject.topic is None or request.__api_key__ not in _DIVISIBLE:
+        return None, request
+    kind: type[Entity] = type(request)
+    topics = next(
+        field.name
+        for field in plain_fields(kind)
+        if (struct := struct_of(field)) and any(inner.name in TOPIC_FIELDS for inner in plain_fields(struct))
+    )
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for topic in getattr(request, topics):
+        inner = _partitions_field(type(topic))
+        is_named = subject.matches(topic)
+        rest, named = list[Any](), list[Any]()
+        for partition in getattr(topic, inner):
+            (named if is_named and subject.matches(partition) else rest).append(partition)
+        for part, partitions in zip(parts, (rest, named), strict=True):
+            if partitions:
+                part.append(replace(topic, **{inner: tuple(partitions)}))
+    rest_request, named_request = (replace(request, **{topics: tuple(part)}) if part else None for part in parts)
+    return rest_request, named_request
+
+
+def joined_response(response: Any, refused: Any) -> Any:
+    """Add the items of another response of the same API and version, which are about other partitions."""
+    kind: type[Entity] = type(response)
+    topics = next(field.name for field in plain_fields(kind) if struct_of(field))
+    joined = list(getattr(response, topics))
+    for topic in getattr(refused, topics):
+        inner = _partitions_field(type(topic))
+        keys = [name for name in TOPIC_FIELDS if hasattr(topic, name)]
+        same = [i for i, item in enumerate(joined) if all(getattr(item, key) == getattr(topic, key) for key in keys)]
+        if same:
+            old = joined[same[0]]
+            joined[same[0]] = replace(old, **{inner: (*getattr(old, inner), *getattr(topic, inner))})
+        else:
+            joined.append(topic)
+    return replace(response, **{topics: tuple(joined)})
+
+
+def _partitions_field(kind: type[Entity]) -> str:
+    return next(field.name for field in plain_fields(kind) if (struct := struct_of(field)) and number_field(struct))
 
 
 def _refused_topic(kind: type[Entity], topic: Any, errors: dict[str, Any]) -> Any:

@@ -33,7 +33,7 @@ from aftershock.results.studies.statement import DECIDING, Estimate, Measured, P
 from aftershock.results.studies.trials.claim import Claim, Parts, Verdict, state_claims, verdict
 from aftershock.results.studies.trials.mechanism import mechanism
 
-BYTES_MAX = 3_000_000
+BYTES_MAX = 4_000_000
 
 
 def home_of(trial: Trial, out: Path) -> Path:
@@ -371,11 +371,10 @@ def partial_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim
 
 
 def adopt(trial: Trial, source: Path, home: Path) -> None:
-    """Copy the stored runs of partial claims in ``source`` that ``home`` lacks, so that the trial continues there."""
+    """Copy the stored runs in ``source`` that ``home`` lacks, so that the trial continues there."""
     stored, record = record_of(trial, source), record_of(trial, home)
-    names = {name for claim in trial.claims if claim.partial for name in claim.needs}
     for part in trial.parts:
-        finished = stored.finished(part, source) if part.name in names else None
+        finished = stored.finished(part, source)
         if finished and not record.finished(part, home):
             shutil.copytree(source / finished, home / finished)
             record = replace(record, runs={**record.runs, part.name: stored.runs[part.name]})

@@ -174,9 +174,8 @@ def answer(trial: Trial, stored: TrialResult, launches: Sequence[Launch], promis
     if len(launches) > 1:
         figures = "; ".join(f"{launch.day}: {statement.figure(launch.ours)}" for launch in launches)
         over = statement.figure(over_launches(trial, launches))
-        lines.append(
-            f"{len(launches)} launches, on {len({launch.day for launch in launches})} days ({figures}): {over}."
-        )
+        days = len({launch.day for launch in launches})
+        lines.append(f"{len(launches)} launches, on {days} {'day' if days == 1 else 'days'} ({figures}): {over}.")
     return "\n\n".join([*([promises] if promises else []), *lines])
 
 

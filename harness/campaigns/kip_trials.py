@@ -34,7 +34,7 @@ from aftershock.results.studies.trials.kip1224_commits import ADAPTIVE, FIXED, L
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP; ``parts`` lists the runs."""
+    """Trial of a KIP; ``parts`` lists the runs. ``draws_evidence`` is True if its charts need stored evidence only."""
 
     kip: int
     title: str
@@ -42,6 +42,7 @@ class Trial:
     parts: tuple[Planned, ...]
     plots: Callable[[Parts], tuple[Plot, ...]]
     sabotaged: bool = False
+    draws_evidence: bool = False
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -606,7 +607,7 @@ KIP_966 = Trial(
 )
 
 
-LATE_COMMITS, LATE_COMMITS_1, LATE_BATCHES = 66, 20, 8
+LATE_COMMITS, LATE_COMMITS_1, LATE_COMMITS_OF_CLIENTS_1, LATE_BATCHES = 66, 20, 30, 8
 _VERSION_1 = "cluster.features={transaction.version: 1}"
 # one record in a transaction, and a quick repetition of the commit: when it is answered, no other record is due yet
 _EARLY = (
@@ -643,8 +644,11 @@ KIP_890 = Trial(
             4.0,
             off=(_VERSION_1,),
         ),
+        Planned(kip890.CLIENTS_2, "kips/890-clients", 80.0, (), LATE_COMMITS, 4.0, off=(_VERSION_1,)),
+        Planned(kip890.CLIENTS_1, "kips/890-clients", 80.0, (_VERSION_1,), LATE_COMMITS_OF_CLIENTS_1, 4.0),
     ),
     plots=kip890.plots,
+    draws_evidence=True,
 )
 
 

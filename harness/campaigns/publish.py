@@ -5,12 +5,15 @@
 * ``evidence OUT FOLDER [KIP ...]`` reduces the trials below ``OUT/kips`` to ``FOLDER/kip<N>``
 * ``launch OUT FOLDER KIP ...`` adds the headline's runs below ``OUT/kips`` to ``FOLDER/kip<N>`` as a further launch
 * ``benchmark OUT FOLDER KIP`` adds the runs of a KIP's own benchmark below ``OUT/kips`` to ``FOLDER/kip<N>-benchmark``
-* ``adopt FOLDER OUT KIP`` copies these back below ``OUT/kips``, where ``aftershock kip N`` then makes the missing ones
+* ``adopt FOLDER OUT KIP`` copies all stored runs of a KIP back below ``OUT/kips``, where ``aftershock kip N`` then
+  makes the missing ones
 * ``kips OUT EVIDENCE FOLDER PAGE`` writes the headlines of the trials in ``EVIDENCE/kip<N>``, and charts and tables
   of the trials below ``OUT/kips``, to ``FOLDER/kip<N>.md``, the promises of the KIPs' texts to ``FOLDER/promises.md``,
   and a digest into PAGE
 * ``durability OUT FOLDER PAGE`` reduces the runs below OUT to FOLDER, and writes the tables of power cuts
 * ``machines OUT FOLDER PAGE`` stores the checks of the plans about sick machines in FOLDER, and writes their tables
+* ``zoo FOLDER PAGE [OUT]`` stores in FOLDER what the verdicts of the zoo's runs below OUT, if named, said, and writes
+  the table of bugs into PAGE
 * ``gallery FOLDER PAGE README [NAME OUT]`` reduces the audit below OUT, if named, to ``FOLDER/NAME``, and writes the
   cards of all audits below FOLDER, and three rows of the card ``clients`` into README
 """
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns import audit, card, durability, kip, kip_pages, store
+from aftershock.harness.campaigns import audit, card, durability, kip, kip_pages, store, zoo
 from aftershock.harness.campaigns.kip_trials import TRIALS, select_trials
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.model.text import table
@@ -72,7 +75,9 @@ def benchmark(out: str, folder: str, number: str) -> None:
 
 def adopt(folder: str, out: str, number: str) -> None:
     (trial,) = select_trials(number)
-    kip.adopt(trial, Path(folder) / f"kip{trial.kip}-benchmark", kip.home_of(trial, Path(out)))
+    for name in (f"kip{trial.kip}", f"kip{trial.kip}-benchmark"):
+        if (Path(folder) / name / store.NAME).is_file():
+            kip.adopt(trial, Path(folder) / name, kip.home_of(trial, Path(out)))
 
 
 def launch(out: str, folder: str, *kips: str) -> None:
@@ -95,8 +100,8 @@ def kips(out: str, evidence: str, folder: str, readme: str) -> None:
         by_kip[trial.kip] = {row.id: row for row in rows}
         write_whole(Path(folder) / f"kip{trial.kip}.svg", f"{mechanism(trial.kip).svg}\n")
         if result.parts:
-            # charts need whole runs
-            plots = kip.plots_of(trial, result) if result.whole else None
+            # most charts need whole runs
+            plots = kip.plots_of(trial, result) if result.whole or trial.draws_evidence else None
             for position, plot in enumerate(plots or (), 1):
                 write_whole(Path(folder) / f"kip{trial.kip}-{position}.svg", f"{plot.svg}\n")
             in_tables = [row for row in rows if row.id not in {claim.id for claim in trial.claims if claim.partial}]
@@ -118,6 +123,13 @@ def power_cuts(out: str, folder: str, page: str) -> None:
     _print_size(folder, durability.reduce(Path(out) / durability.NAME, Path(folder)))
     result = durability.read_result(store.read(Path(folder), durability.NAME), Path(folder))
     write_block(Path(page), durability.markdown(result), "durability")
+
+
+def zoo_of_bugs(folder: str, page: str, out: str = "") -> None:
+    if out:
+        home = Path(out) / zoo.NAME
+        zoo.keep(Path(folder), zoo.of_record(store.read(home, zoo.NAME), home))
+    write_block(Path(page), zoo.markdown(zoo.read_entries(Path(folder))), "zoo")
 
 
 def sick_machines(out: str, folder: str, page: str) -> None:
@@ -230,6 +242,7 @@ KINDS: Mapping[str, Callable[..., None]] = {
     "kips": kips,
     "durability": power_cuts,
     "machines": sick_machines,
+    "zoo": zoo_of_bugs,
     "gallery": gallery,
 }
 

@@ -28,11 +28,12 @@ from aftershock.results.model.check import Status, Verdict
 from aftershock.results.report.page import write_report
 
 
-def on_new_clusters(home: Path, seed: int, progress: Progress) -> Perform:
+def on_new_clusters(home: Path, seed: int, progress: Progress, *, allow_exec: bool = False) -> Perform:
     """Return a function that makes a planned run below ``home`` on a cluster of its own, and judges it."""
 
     def run(planned: Planned) -> Path:
-        job = prepare(find(planned.plan), planned.settings, seed, progress.log, kafka=planned.kafka)
+        plan = find(planned.plan)
+        job = prepare(plan, planned.settings, seed, progress.log, kafka=planned.kafka, allow_exec=allow_exec)
         return perform(job, home, progress)[0]
 
     return run

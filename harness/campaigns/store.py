@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
 
-from aftershock.errors import ClusterError, EvidenceError, FaultError, WorkloadError
+from aftershock.errors import ClusterError, EvidenceError, FaultError, PlanError, WorkloadError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import dump
 from aftershock.faults.plans import find
@@ -180,8 +180,8 @@ def run_missing(
 ) -> Record:
     """Make those of ``runs`` that have no trusted run and fit ``budget_s``, in their order; return the new record.
 
-    The record is written after each run. A run whose cluster, fault or client failed is left out, with its reason in
-    the record.
+    The record is written after each run. A run whose cluster, fault or client failed, or that may not start its
+    programs, is left out, with its reason in the record.
     """
     missing = [planned for planned in runs if not record.trusted(planned, home)]
     log(f"{len(missing)} of {len(runs)} runs are missing, about {sum(run.takes_s for run in missing) / 60:.0f} min")
@@ -198,7 +198,7 @@ def run_missing(
         log(f"{label}: {planned.name}: {blocks}about {planned.takes_s / 60:.0f} min")
         try:
             record = record.with_run(planned, perform(planned).name)
-        except (ClusterError, FaultError, WorkloadError) as error:
+        except (ClusterError, FaultError, PlanError, WorkloadError) as error:
             why = f"it failed: {str(error).splitlines()[0]}"
             log(f"{planned.name} is left out: {why}")
             record = replace(record, left_out={**record.left_out, planned.name: why})

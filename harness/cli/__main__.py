@@ -21,7 +21,7 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cli import adhoc, analysis, clients, init, machine, plan_new, plans, search
+from aftershock.harness.cli import adhoc, analysis, clients, init, machine, plan_new, plans, search, zoo
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
@@ -51,6 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(plans.plans, name="plan")
+app.add_typer(zoo.zoo, name="zoo")
 
 
 def _print_version(wanted: bool) -> None:

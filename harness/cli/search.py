@@ -158,6 +158,7 @@ def kip(
             help="Run with the KIP switched off where it should be on: exit code 0 if no claim is confirmed, else 1.",
         ),
     ] = False,
+    allow_exec: AllowExecOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Test the claims of a KIP by performing the missing runs and judging each claim from the evidence."""
@@ -193,7 +194,8 @@ def kip(
     progress.log(f"the missing runs take about {allotment.takes_s / 60:.0f} min")
     results = []
     for trial, home in homes.items():
-        lab.run_missing(trial, allotment, home, seed, on_new_clusters(home, seed, progress), progress.log)
+        perform = on_new_clusters(home, seed, progress, allow_exec=allow_exec)
+        lab.run_missing(trial, allotment, home, seed, perform, progress.log)
         results.append(lab.read_result(trial, home))
         progress.log(f"report: {lab.write(trial, results[-1], home)}")
     print(json.dumps(lab.document(results), indent=1) if as_json else "\n\n".join(map(lab.text, results)))

@@ -63,7 +63,8 @@ class RunContext:
     to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
     which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
     Java client. ``programs`` has the command of each client with a version. ``labels`` mark containers of the run.
-    ``images`` has the image on the engine for each image of a service that the plan names.
+    ``images`` has the image on the engine for each image of a service that the plan names. With ``own_bootstrap``, no
+    broker advertises the clients' bootstrap addresses.
     """
 
     run_id: str
@@ -77,6 +78,7 @@ class RunContext:
     programs: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
+    own_bootstrap: bool = False
 
 
 def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tuple[Assignment, ...]:
@@ -240,7 +242,7 @@ def _connection(
         "partitions": topic.partitions,
         "more_topics": [asdict(further) for further in more],
         "rack": rack,
-        "bootstrap": cluster.bootstrap(rack),
+        "bootstrap": cluster.bootstrap(rack, own_addresses=context.own_bootstrap),
         "client_rack": cluster.kafka_rack(common["client_rack"]),
         "security": cluster.security,
     }

@@ -343,7 +343,7 @@ class AttachedCluster:
     def broker_racks(self) -> Mapping[int, str]:
         return {int(broker): rack for broker, rack in self.racks.items()}
 
-    def bootstrap(self, rack: str | None) -> str:
+    def bootstrap(self, rack: str | None, *, own_addresses: bool = False) -> str:  # noqa: ARG002 -- it has none
         attach = self.descriptor.attach
         if rack and attach.proxy:
             return ",".join(map(str, self.client_addresses.values()))  # those of the proxies

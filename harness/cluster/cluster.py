@@ -25,7 +25,7 @@ from aftershock.harness.cluster.node import (
     output,
 )
 from aftershock.harness.cluster.packets import Leg, Packets
-from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy
+from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy, bootstrap_route
 from aftershock.harness.cluster.topology import (
     ADMIN_PROXY_PORT,
     QUORUM_PROXY_PORT,
@@ -70,8 +70,10 @@ class Cluster:
     def close(self) -> None:
         self.admin.close()
 
-    def bootstrap(self, rack: str | None) -> str:
+    def bootstrap(self, rack: str | None, *, own_addresses: bool = False) -> str:
         proxy_layer, brokers = self._proxy_layer, self.spec.topology.broker_ids
+        if own_addresses and rack and proxy_layer.wire_proxy:
+            return ",".join(str(proxy_layer.wire_proxy.bootstrap_address(rack, broker)) for broker in brokers)
         return ",".join(str(proxy_layer.advertised(rack, b) if rack else proxy_layer.admin_address(b)) for b in brokers)
 
     @property
@@ -233,11 +235,12 @@ class ProxyLayer:
         return self.host_address(self._topology.client_proxy_port(rack, broker))
 
     def add_wire_proxy(self, home: Path) -> None:
-        routes = [
-            Route(proxy.name, proxy.source_rack, proxy.node, self.host_address(proxy.listen_port))
-            for proxy in self._topology.proxies()
-            if proxy.channel == "client" and proxy.source_rack is not None
-        ]
+        routes = list[Route]()
+        for proxy in self._topology.proxies():
+            if proxy.channel == "client" and (rack := proxy.source_rack) is not None:
+                upstream = self.host_address(proxy.listen_port)
+                routes.append(Route(proxy.name, rack, proxy.node, upstream))
+                routes.append(Route(bootstrap_route(rack, proxy.node), rack, proxy.node, upstream, bootstrap=True))
         self.wire_proxy = WireProxy.start(routes, self.host_address(TOXIPROXY_API_PORT), home)
 
     def admin_address(self, node: int) -> Address:

@@ -137,9 +137,15 @@ class LaunchedToxiproxy(Toxiproxy):
 
 
 DESCRIPTOR_FILE = "wire_proxy.json"
+BOOTSTRAP = "bootstrap"
 LOG = "wire_proxy.log"
 _WIRE_PROXY_DEADLINE_S = 5.0
 _LINE_BYTES_MAX = 1 << 20
+
+
+def bootstrap_route(rack: str, broker: int) -> str:
+    """Return the name of the wire proxy's route from a bootstrap address of a rack's clients."""
+    return f"{BOOTSTRAP}_{rack}-k{broker}"
 
 
 class WireProxy:
@@ -188,6 +194,17 @@ class WireProxy:
                 f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); take the cluster down, because no client can "
                 "reach the cluster without its wire proxy"
             ) from error
+
+    def bootstrap_address(self, rack: str, broker: int) -> Address:
+        """Return the bootstrap address of a broker for the clients of a rack; raise FaultError without one."""
+        try:
+            return self.addresses[bootstrap_route(rack, broker)]
+        except KeyError:
+            known = sorted(name for name in self.addresses if name.startswith(BOOTSTRAP))
+            why = f"it has {', '.join(known)}" if known else "launch the cluster with this version of Aftershock"
+            raise FaultError(
+                f"the wire proxy has no bootstrap address of broker {broker} for clients of rack {rack}: {why}"
+            ) from None
 
     @property
     def is_alive(self) -> bool:

@@ -31,8 +31,11 @@ class Target(Protocol):
     def voters(self) -> Sequence[int]:
         """Ids of the nodes that vote in the metadata quorum; empty for an attached cluster."""
 
-    def bootstrap(self, rack: str | None) -> str:
-        """Return ``bootstrap.servers`` for clients in ``rack``, or, without ``rack``, for the harness itself."""
+    def bootstrap(self, rack: str | None, *, own_addresses: bool = False) -> str:
+        """Return ``bootstrap.servers`` for clients in ``rack``, or, without ``rack``, for the harness itself.
+
+        With ``own_addresses``, no broker advertises these addresses, if the cluster has a wire proxy.
+        """
 
     def kafka_rack(self, rack: str | None) -> str | None:
         """Return the value of Kafka's ``broker.rack`` for a rack that the plan names."""

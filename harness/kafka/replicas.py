@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import crc32c
 import pyarrow as pa
@@ -37,6 +37,7 @@ from aftershock.workloads.kafka.wire.batch import (
 )
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic
 from aftershock.workloads.load.outcomes import write_whole
+from aftershock.workloads.load.schedule import unpack
 
 T = TypeVar("T")
 _WAIT = i32Timedelta.parse(timedelta(milliseconds=200))
@@ -165,6 +166,22 @@ SCHEMA = pa.schema(
 )
 """Row for an offset range of a replica; ``error`` says why the range was not read to its end, otherwise null."""
 
+
+class Identity(NamedTuple):
+    """Producer id and epoch of an idempotent producer, as the batch at a place in the log has them for the first time.
+
+    ``producer_id`` is the producer's number in the run; each id and epoch has sequence numbers of its own.
+    """
+
+    producer_id: int
+    kafka_producer_id: int
+    kafka_epoch: int
+    timestamp_ms: int
+    topic: str
+    partition: int
+    offset: int
+
+
 STRETCH = 10_000
 COMMITS_A_GROUP = 32_768
 _BATCH = struct.Struct(">qiI")
@@ -179,8 +196,10 @@ def read_replicas(
     folder: Path,
     limit: ReadLimit,
     begin: Mapping[str, Mapping[int, int]],
-) -> None:
+) -> list[Identity]:
     """Write fingerprints of all replicas, up to the offsets ``ends``, to ``part-<topic>.parquet`` in ``folder``.
+
+    Return the producers' identities that the leaders' logs have, each with its first batch.
 
     ``begin`` has the first offset to read by topic and partition; other logs are read from their start. Compacted
     topics get no fingerprints, because Kafka compacts each replica independently. All brokers are read at the same
@@ -188,10 +207,12 @@ def read_replicas(
     """
     folder.mkdir(parents=True, exist_ok=True)
     limits: dict[BrokerId, ReadLimit] = {}
+    identities: dict[tuple[int, int, int], Identity] = {}
     for topic in topics:
         if "compact" in (admin.configs(TOPIC, topic.name).get("cleanup.policy") or ""):
             continue
-        parts: dict[BrokerId, list[tuple[int, int, int]]] = {}  # of each broker: (partition, start, end)
+        # of each broker: (partition, start, end), and whether the broker leads it
+        parts: dict[BrokerId, list[tuple[int, int, int, bool]]] = {}
         for state in admin.partitions([topic.name]):
             where = (topic.name, state.partition)
             start = begin.get(topic.name, {}).get(state.partition, 0)
@@ -202,7 +223,7 @@ def read_replicas(
                     answer = fetch_from(admin, state.leader, where, end, no_wait=True)
                     start = max(start, int(answer.log_start_offset))
             for replica in state.replicas if end > start else ():
-                parts.setdefault(replica, []).append((state.partition, start, end))
+                parts.setdefault(replica, []).append((state.partition, start, end, replica == state.leader))
 
         def read(broker: BrokerId, topic: Topic = topic, parts: Mapping[BrokerId, Any] = parts) -> list[Row]:
             broker_limit = limits.setdefault(broker, limit.part())
@@ -211,8 +232,10 @@ def read_replicas(
                 identity = {"topic": topic.name, "topic_id": topic.topic_id, "broker_id": int(broker)}
                 return [
                     identity | {"partition": number} | row
-                    for number, start, end in parts[broker]
-                    for row in _read_replica(own, (topic.name, number), broker, start, end, broker_limit)
+                    for number, start, end, leads in parts[broker]
+                    for row in _read_replica(
+                        own, (topic.name, number), broker, start, end, broker_limit, identities if leads else None
+                    )
                 ]
 
         rows: list[Row] = []
@@ -224,10 +247,17 @@ def read_replicas(
                 )
         columns = {name: [row[name] for row in rows] for name in SCHEMA.names}
         write_whole(folder / f"part-{topic.name}.parquet", SCHEMA, iter([columns] if rows else []))
+    return sorted(identities.values(), key=lambda one: (one.producer_id, one.timestamp_ms))
 
 
 def _read_replica(
-    admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, limit: ReadLimit
+    admin: Admin,
+    where: TopicPartition,
+    broker: BrokerId,
+    start: int,
+    end: int,
+    limit: ReadLimit,
+    identities: dict[tuple[int, int, int], Identity] | None = None,
 ) -> list[Row]:
     """Return a row with a fingerprint for every `STRETCH` offsets of a replica; if a read fails, a row with the error.
 
@@ -238,12 +268,16 @@ def _read_replica(
     located. A batch is hashed by its base offset, its leader epoch, and a CRC that is computed from its content.
     """
     stretches: dict[int, Row] = {}
-    at = start
+    at, known = start, set[tuple[int, int]]()
     try:
         while at < end:
-            for header in _batches(memoryview(fetch_from(admin, broker, where, at).records or b"")):
+            for header, content_of in _batches(memoryview(fetch_from(admin, broker, where, at).records or b"")):
                 if header.base_offset >= end:
                     return list(stretches.values())
+                pair = header.producer_id, header.producer_epoch
+                if identities is not None and header.producer_id >= 0 and pair not in known:
+                    known.add(pair)
+                    _note_identity(identities, where, header, content_of)
                 first = header.base_offset // STRETCH * STRETCH
                 row = stretches.setdefault(first, _stretch(first, min(first + STRETCH, end)))
                 row["records"] += header.record_count
@@ -262,14 +296,43 @@ def _stretch(start: int, end: int) -> Row:
     return {"start_offset": start, "end_offset": end, "records": 0, "fingerprint": 0, "error": None}
 
 
-def _batches(records: memoryview) -> Iterator[BatchHeader]:
+def _note_identity(
+    identities: dict[tuple[int, int, int], Identity], where: TopicPartition, header: BatchHeader, content: memoryview
+) -> None:
+    """Note the id and epoch of a batch, with the producer of the run that its first record's mark names.
+
+    Transactions change the epoch each time, so their batches tell nothing about restarts.
+    """
+    if header.attributes & (CONTROL | TRANSACTIONAL):
+        return
+    with suppress(AftershockError):  # what can't be read is a failure of the replica's own check
+        batch = next(parse(content), None)
+        mark = unpack([(name, value) for name, value in batch.records[0].headers]) if batch and batch.records else None
+        if mark is None:
+            return
+        found = Identity(
+            mark.producer_id,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_timestamp_ms,
+            *where,
+            header.base_offset,
+        )
+        key = found[:3]
+        first = identities.get(key)
+        if first is None or found.timestamp_ms < first.timestamp_ms:
+            identities[key] = found
+
+
+def _batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield the header of each whole batch, with a CRC that is computed from its content, and the batch's bytes."""
     at = 0
     while len(records) - at >= BATCH_OVERHEAD:
         header = BatchHeader(*UNTIL_CRC.unpack_from(records, at), *AFTER_CRC.unpack_from(records, at + UNTIL_CRC.size))
         end = at + UNTIL_LENGTH_BYTES + header.length
         if not at + BATCH_OVERHEAD <= end <= len(records):
             return
-        yield header._replace(crc=crc32c.crc32c(records[at + UNTIL_CRC.size : end]))
+        yield header._replace(crc=crc32c.crc32c(records[at + UNTIL_CRC.size : end])), records[at:end]
         at = end
 
 

@@ -41,6 +41,7 @@ from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, PipeAssignment
 from aftershock.workloads.load.events import Ticker
 from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.process import Death
 
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3
@@ -109,6 +110,7 @@ async def _run_load(
         programs,
         labels,
         images,
+        own_bootstrap=any(step.kind == "lose_bootstrap" for step in timeline.steps),
     )
     clients = assignments(timeline, cluster, context)
     transactional = recorded_topics(timeline)
@@ -129,7 +131,11 @@ async def _run_load(
     world = world_of(cluster, ClientProcesses(home.run_id, spool))
     await calibrate(home, timeline.slo, world, clock)
     journal = Journal(home.path / "journal.jsonl", clock)
-    fleet = Fleet(clients, home.path / "logs")
+
+    def died(client: Assignment, death: Death) -> None:
+        run.record_death(client, death)
+
+    fleet = Fleet(clients, home.path / "logs", died)
     leaders = LeaderRecorder(cluster, timeline, home, clock)
     groups = GroupRecorder(cluster, timeline, home, clock, spool)
     if cluster.wire_proxy is not None:
@@ -146,7 +152,7 @@ async def _run_load(
             )
             await fleet.start(limit_s, turns, groups.joined)
             run.record_reports()
-            await race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock))
+            await race(_watch_processes(fleet, cluster), complete_groups(clients, world, clock, fleet))
             await race(_watch_processes(fleet, cluster), run.play(rehearse=job.rehearse))
             await run.close()
 
@@ -212,11 +218,13 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
             yield f"{objective.at}: {problem}; raise the threshold of the SLO, or stop other work on the host"
 
 
-async def complete_groups(clients: Iterable[Assignment], world: ClientControl, clock: Clock) -> None:
+async def complete_groups(
+    clients: Iterable[Assignment], world: ClientControl, clock: Clock, fleet: Fleet | None = None
+) -> None:
     """Wait until each group of several members, and of a service, has all members, and they own all partitions.
 
-    The coordinators are asked, because a member without a partition can't tell whether the group is complete. Raises
-    WorkloadError after ``GROUPS_DEADLINE_MS``.
+    The coordinators are asked, because a member without a partition can't tell whether the group is complete. Members
+    that have ended by themselves are not waited for. Raises WorkloadError after ``GROUPS_DEADLINE_MS``.
     """
     groups: dict[str, list[ConsumeAssignment | PipeAssignment]] = {}
     for client in clients:
@@ -226,7 +234,10 @@ async def complete_groups(clients: Iterable[Assignment], world: ClientControl, c
             groups.setdefault(client.group, []).append(client)
 
     async def missing() -> str | None:
-        for group, members in groups.items():
+        for group, planned in groups.items():
+            members = [member for member in planned if fleet is None or member.worker not in fleet.dead]
+            if not members:
+                continue
             present = await world.group_members(members[0].worker)
             if isinstance(members[0], PipeAssignment):  # a service has names of its own
                 if len(present) < len(members):
@@ -235,7 +246,7 @@ async def complete_groups(clients: Iterable[Assignment], world: ClientControl, c
             elif absent := sorted({member.worker for member in members} - {member.client for member in present}):
                 return f"{len(absent)} of {len(members)} members of the group {group} are missing, {absent[0]} first"
             # another workload in the same group, and a pattern, may bring partitions of further topics
-            due = {place for member in members for place in member.places}
+            due = {place for member in planned for place in member.places}
             owned = due.intersection(place for member in present for place in member.partitions)
             if len(owned) < len(due):
                 return f"the members of the group {group} own {len(owned)} of {len(due)} partitions"

@@ -31,6 +31,7 @@ from aftershock.harness.safety.ownership import remove_services
 from aftershock.harness.safety.rundir import RunClock, RunDir
 from aftershock.names import OFFSETS_TOPIC, topic_names
 from aftershock.results.evidence.files import read_lines
+from aftershock.results.evidence.outages import CLIENT_DIED, IDENTITY
 from aftershock.results.evidence.transactions import (
     OPEN_TRANSACTIONS,
     RETURN_MS,
@@ -38,6 +39,7 @@ from aftershock.results.evidence.transactions import (
     timeouts_ms,
 )
 from aftershock.workloads.load import process
+from aftershock.workloads.load.assignment import Assignment
 from aftershock.workloads.load.events import Reported
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, PIPES, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, RecordFormat, Topic, end_offsets, read_log
@@ -47,6 +49,8 @@ T = TypeVar("T")
 READ_IDLE_S = 30.0
 AFTER_FAULT_US = 61_000_000
 """Time after the last fault in which a consumer need not read on, a second more than the judge's ``RECOVERY_US``."""
+_REPORTED = ("hold_request", "answer_error")
+"""Kinds of faults of which the wire proxy reports events."""
 _LEAD_US = 300_000  # from the start command to the first record
 _WARMUP_PERIOD_US = 500_000
 
@@ -117,6 +121,14 @@ class LiveRun:
         compared = {f"{reader.workload}/{reader.arm}": None for reader in readers}
         self.home.update(reports=reports, values_compared=[*compared, "log"])
 
+    def record_death(self, client: Assignment, death: process.Death) -> None:
+        """Record that a client has ended by itself; the run goes on for the others."""
+        names = {"workload": client.workload, "arm": client.arm, "op": client.side, "worker": client.worker}
+        status = {} if death.status is None else {"status": death.status}
+        self.home.event(self.clock.now_us(), CLIENT_DIED, **names, why=death.why, lines=list(death.lines), **status)
+        last = f": {death.lines[-1]}" if death.lines else ""
+        self.progress.log(f"{client.worker} ended by itself, and the run goes on without it: {death.why}{last}")
+
     def counters(self) -> list[Reading]:
         """Return the bytes on each link, the CPU time of brokers' requests, and the counters that clients report."""
         # the clients also count bytes, because Toxiproxy counts those of a connection only after the connection closes
@@ -138,7 +150,7 @@ class LiveRun:
         """Return what the wire proxy has counted of each client's fetches, and record what it has seen and held."""
         if self.cluster.wire_proxy is None:
             return []
-        if any(step.kind == "hold_request" for step in self.timeline.steps):  # proxies of older versions hold nothing
+        if any(step.kind in _REPORTED for step in self.timeline.steps):  # proxies of older versions report nothing
             self._record_seen(self.cluster.wire_proxy.held())
         if not observes(self.timeline):
             return []
@@ -176,6 +188,7 @@ class LiveRun:
             await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
         after_ms = (self.clock.now_us() - self.load_start_us) // 1000
         state = {"settled": warmup.ok, "after_ms": after_ms, "why": warmup.why, "unsettled": warmup.unsettled}
+        state |= {"silent": warmup.silent} if warmup.silent else {}
         self.home.update(warmup=state)
         result = "complete" if warmup.ok else "NOT settled"
         self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")
@@ -272,7 +285,7 @@ class LiveRun:
         read = partial(read, formats=self._formats())
         replicas = cluster.admin, self.topics, ends, home / "replicas"
         try:
-            await asyncio.gather(
+            _, identities, _ = await asyncio.gather(
                 asyncio.to_thread(read, limit.part()),
                 asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
                 self.leaders.write(log),
@@ -283,12 +296,22 @@ class LiveRun:
                 ends = {name: readable.get(name, of_topic) for name, of_topic in ends.items()}
         finally:
             limit.stop()  # the threads of a failed or interrupted read end soon
+        for identity in identities:
+            fields = identity._asdict()
+            at_us = fields.pop("timestamp_ms") * 1000 - int(self.home.facts["origin_unix_us"])
+            self.home.event(at_us, IDENTITY, **fields)
         self.phase, self.reading = "the consumers read to the ends of the topics", None
         self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
         missing = await self.fleet.drain(ends, self._idle_s())
         for worker, places in missing.items():
             names = ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
             log(f"the consumer {worker} did not read to their ends: {names}")
+        for worker, still in self.fleet.standstills.items():
+            of_group = next(one for one in self.fleet.assignments if one.worker == worker)
+            names_of = {"workload": of_group.workload, "arm": of_group.arm, "op": of_group.side}
+            rows = [[*place, *offsets] for place, offsets in sorted(still.positions.items())]
+            idle = {} if still.idle_us is None else {"idle_us": still.idle_us}
+            self.home.event(self.clock.now_us(), "drain_incomplete", **names_of, positions=rows, **idle)
         self.record_reports()  # of clients too that a fault has started
         await self.fleet.quit()
         # consumers commit until they are closed

@@ -33,7 +33,7 @@ from aftershock.faults.targets.values import (
     Stream,
 )
 from aftershock.faults.wire_proxy.messages import probe_request
-from aftershock.faults.wire_proxy.responses import error_codes_in
+from aftershock.faults.wire_proxy.responses import epochs_in, error_codes_in, throttle_ms_in
 from aftershock.faults.wire_proxy.rules import API_NAMES, probe_id
 from aftershock.harness.cluster import packets
 from aftershock.harness.cluster.cluster import Cluster
@@ -258,7 +258,9 @@ class LinksWorld:
 _VERSIONS_S = 2.0
 
 
-async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms: int) -> Answer:
+async def probe_rule(
+    addresses: Iterable[Address], rule: str, api: str, limit_ms: int, topic: str | None = None
+) -> Answer:
     """Probe a wire proxy rule over the first address that answers; raise FaultError if no address answers."""
     for address in addresses:
         try:
@@ -268,9 +270,8 @@ async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms
         try:
             async with asyncio.timeout(_VERSIONS_S):
                 versions = await probe.request(VERSIONS_REQUEST, probe_id(""))
-            request = probe_request(
-                api, {item.api_key: (item.min_version, item.max_version) for item in versions.api_keys}
-            )
+            known = {item.api_key: (item.min_version, item.max_version) for item in versions.api_keys}
+            request = probe_request(api, known, topic) if topic else probe_request(api, known)
             outcome: Outcome = "answered"
             response, began_s = None, time.perf_counter()
             try:
@@ -284,7 +285,10 @@ async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms
             offered = getattr(response, "api_keys", ())
             offered_versions = {API_NAMES[v.api_key]: v.max_version for v in offered if v.api_key in API_NAMES}
             features = {item.name: item.max_version_level for item in getattr(response, "finalized_features", ())}
-            return Answer(outcome, ms, frozenset(error_codes_in(response)), offered_versions, features)
+            errors = frozenset(error_codes_in(response))
+            return Answer(
+                outcome, ms, errors, offered_versions, features, throttle_ms_in(response), epochs_in(response)
+            )
         except (OSError, EOFError, ClientError):  # no answer to the first request
             continue
         finally:
@@ -304,8 +308,31 @@ class RulesWorld:
         if self._cluster.wire_proxy is not None:
             await asyncio.to_thread(self._cluster.wire_proxy.remove_rule, name)
 
-    async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
-        return await probe_rule(self._proxy.addresses.values(), name, api, limit_ms)
+    async def probe_rule(self, name: str, api: str, limit_ms: int, topic: str | None = None) -> Answer:
+        return await probe_rule(self._proxy.addresses.values(), name, api, limit_ms, topic)
+
+    async def ask_bootstrap(self, rack: str, broker: BrokerId, limit_ms: int) -> tuple[Outcome, BrokerId | None]:
+        address = self._proxy.bootstrap_address(rack, broker)
+        try:
+            probe = await LinkProbe.dial(address)
+        except OSError:
+            return "closed", None
+        try:
+            exchange = await probe.ask(0, limit_ms)
+        finally:
+            await probe.hang_up()
+        if exchange.end != "answered":
+            return ("silent" if exchange.end == "silent" else "closed"), None
+
+        def identified() -> list[BrokerId]:
+            with Connection(address, limit_ms / 1000) as connection:
+                return list(own_ids(connection, sorted(self._cluster.broker_racks)))
+
+        try:
+            ids = await asyncio.to_thread(identified)
+        except (OSError, ClientError):
+            return "closed", None
+        return "answered", ids[0] if len(ids) == 1 else None
 
     @property
     def _proxy(self) -> WireProxy:

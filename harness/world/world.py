@@ -32,6 +32,7 @@ from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import Quorum
 from aftershock.harness.world.client_processes import ClientProcesses
+from aftershock.harness.world.floods import FloodsWorld
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld, RulesWorld
 from aftershock.harness.world.nodes import ClocksWorld, GcWorld, MachineWorld, NodesWorld, UpgradesWorld
@@ -242,14 +243,24 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
 
 class ClusterWorld(
-    NodesWorld, UpgradesWorld, MachineWorld, ClocksWorld, GcWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld
+    NodesWorld,
+    UpgradesWorld,
+    MachineWorld,
+    ClocksWorld,
+    GcWorld,
+    LinksWorld,
+    KafkaWorld,
+    ClientsWorld,
+    RulesWorld,
+    FloodsWorld,
 ):
     """All operations of faults on a launched cluster; ``clients`` are by default those of the run that launched it."""
 
     def __init__(self, cluster: Cluster, clients: ClientProcesses | None = None) -> None:
         self._cluster = cluster
         self._clients = clients or ClientProcesses(cluster.run_id)
-        super().__init__()
+        LinksWorld.__init__(self)
+        FloodsWorld.__init__(self)
 
 
 def world_of(cluster: Target, clients: ClientProcesses | None = None) -> World:

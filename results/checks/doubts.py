@@ -51,12 +51,14 @@ ClientLane: TypeAlias = tuple[str, str]
 class HarnessCheck:
     """Check of the harness, and the measurements that are in doubt if the check does not pass.
 
-    These are the measurements of ``lanes``, None for all clients; only of latencies if ``of_latency``.
+    These are the measurements of ``lanes``, None for all clients; only of latencies if ``of_latency``, and none that
+    only count records if not ``of_counts``.
     """
 
     check: Check
     lanes: tuple[ClientLane, ...] | None = None
     of_latency: bool = False
+    of_counts: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class Doubts:
     harness_again: Sequence[HarnessCheck] = ()
     strict: bool = False
 
-    def reason(self, lanes: Collection[ClientLane], *, of_latency: bool, again: bool = False) -> str | None:
+    def reason(
+        self, lanes: Collection[ClientLane], *, of_latency: bool, of_count: bool = False, again: bool = False
+    ) -> str | None:
         """Return why the harness makes a measurement of ``lanes`` doubtful, in the second measurement if ``again``.
 
         A reason that concerns all measurements comes first.
@@ -83,7 +87,7 @@ class Doubts:
         failed = [doubt for doubt in harness if doubt.check.status is not Status.PASS]
         for doubt in sorted(failed, key=lambda doubt: doubt.lanes is not None or doubt.of_latency):
             concerned = doubt.lanes is None or not {*lanes}.isdisjoint(doubt.lanes)
-            if concerned and (of_latency or not doubt.of_latency):
+            if concerned and (of_latency or not doubt.of_latency) and (doubt.of_counts or not of_count):
                 return f"{doubt.check.id}: {doubt.check.why}"
         return None
 
@@ -169,18 +173,20 @@ def settled(
     windows: Iterable[str | None],
     *,
     of_latency: bool = False,
+    of_count: bool = False,
 ) -> Check:
     """Apply the rule for suspect intervals, and for a slow harness, to a check of latency, availability or progress.
 
-    A latency that had not settled in warm-up makes only checks ``of_latency`` doubtful.
+    A latency that had not settled in warm-up makes only checks ``of_latency`` doubtful, and a generator that was late
+    none ``of_count`` of records.
     """
     own, sources = _concerning(evidence, doubts.suspects, lanes), _sources(evidence, lanes)
-    reason = doubts.reason(sources, of_latency=of_latency)
+    reason = doubts.reason(sources, of_latency=of_latency, of_count=of_count)
     spans = merged([span for window in windows for span in evidence.windows.get(window or RUN, ())])
     within = [suspect for suspect in own if overlap_us(spans, suspect.start_us, suspect.end_us)]
     if check.status is Status.FAIL and own:
         again = None if doubts.again is None else judge_again(doubts.again)
-        reason_again = doubts.reason(sources, of_latency=of_latency, again=True)
+        reason_again = doubts.reason(sources, of_latency=of_latency, of_count=of_count, again=True)
         if again is not None and again.status is Status.FAIL and reason_again is None:
             unchanged = again.why == check.why
             addition = "the same without suspect times" if unchanged else f"without suspect times: {again.why}"

@@ -11,11 +11,14 @@ A check of one client makes only the measurements of that client doubtful, and t
 ===================  ===============================================================================================
 check                makes doubtful
 ===================  ===============================================================================================
-generator, load      this side of the client: the client library of one process may block or lose a send, which tells
-                     nothing about other processes
+generator            times on this side of the client: the client library of one process may block, which tells nothing
+                     about other processes. No counts: that a record was sent some milliseconds late is no reason for
+                     its failure, unless that took half of its deadline
+load                 this side of the client
 warmup               latencies of the clients that had not settled. Nothing else: a latency that drifts by a tenth is
                      no reason for a failed record or for a stall of seconds, and a client that stands still for good
-                     never settles, so its failures must count
+                     never settles, so its failures must count. A client that completed nothing in the warm-up is judged
+                     in everything: it had a chance
 host, clock,         all measurements, because all processes share the host and its clock, and an unfinished run was
 complete, abort      not measured to its end
 ===================  ===============================================================================================
@@ -26,6 +29,7 @@ from dataclasses import replace
 from aftershock.names import outputs_reader
 from aftershock.results.checks.doubts import HarnessCheck
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.outages import deaths_of
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, trust_check
 from aftershock.results.model.facts import Facts, SentRows
@@ -34,6 +38,8 @@ from aftershock.results.tables.dims import SIDES
 
 LATENESS_MS_MAX = 50.0
 LATENESS_Q = 0.99
+DEADLINE_MS = 30_000
+"""Deadline of a record unless the plan gives another."""
 LATE_TICKS_PERCENT_MAX = 5.0
 STEAL_PERCENT_MAX = 10.0
 TICKS_MIN = 20  # with fewer ticks a single late one exceeds the limit
@@ -48,10 +54,15 @@ def harness_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
     Each client that produces or commits has a ``harness/generator`` and a ``harness/load``.
     """
     checks: list[HarnessCheck] = []
+    dead = {(death.client.key, death.side) for death in deaths_of(evidence)}
     for side in ("produce", "commit"):
         clients = [client for client in evidence.clients if side in client.topics]
-        for family in (_generator, _load):
-            checks += (HarnessCheck(family(evidence, facts, client, side), ((side, client.key),)) for client in clients)
+        for client in clients:
+            lanes, late = ((side, client.key),), _generator(evidence, facts, client, side)
+            if not late.n and (client.key, side) in dead:
+                continue  # nothing was to be sent any more, as `client/died` says
+            checks.append(HarnessCheck(late, lanes, of_counts=_cost_deadlines(evidence, client, side, late)))
+        checks += (HarnessCheck(_load(evidence, facts, client, side), ((side, client.key),)) for client in clients)
     of_clients = {client.key for client in evidence.clients}
     strays = [why for sent in facts.load if sent.client not in of_clients for why in sent.contradictions]
     if strays:
@@ -75,7 +86,9 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         "harness",
         "generator" if side == "produce" else f"generator-{side}",
         why if punctual else f"the load generator fell behind its schedule: {why}",
-        "stop other work on the host, or lower the rate",
+        "stop other work on the host, or lower the rate"
+        if late_ms is not None
+        else f"read logs/{client.workload}-{client.arm}-{side}*.log: why was nothing sent?",
         passed=punctual,
         subject=evidence.subject_of(client),
         arm=client.arm,
@@ -85,6 +98,13 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         n=lateness.n,
         censored=lateness.censored,
     )
+
+
+def _cost_deadlines(evidence: Evidence, client: Client, side: Side, generator: Check) -> bool:
+    """Return True if the generator was so late, or so many records were never sent, that records may fail for it."""
+    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    deadline_ms = (workload.get(side) or {}).get("deadline_ms") or DEADLINE_MS
+    return generator.observed is None or 2 * generator.observed >= deadline_ms
 
 
 _AGAIN = "restore the evidence or run the plan again"
@@ -199,7 +219,8 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
 def _warmup(evidence: Evidence) -> HarnessCheck:
     """Return the check of the warm-up, which concerns the clients whose latency had not settled.
 
-    Runs of older versions did not record which clients these are, so that the check concerns all clients.
+    Runs of older versions did not record which clients these are, so that the check concerns all clients. A client that
+    completed nothing (``silent``) has no latency that could have settled, and is judged.
     """
     state = evidence.run.get("warmup") or {}
     settled, after_ms, unsettled = bool(state.get("settled")), state.get("after_ms"), state.get("unsettled")
@@ -210,14 +231,19 @@ def _warmup(evidence: Evidence) -> HarnessCheck:
         for worker in client.workers(side)
     }
     lanes |= {outputs_reader(one.workload, one.arm): ("pipe", one.key) for one in evidence.clients if one.pipe}
+    silent = set(state.get("silent") or ())
     why = str(state.get("why") or ("latency settled" if settled else "the run ended before its warm-up was over"))
     advice = "raise timing.warmup.max, or stop other work on the host"
     concerned: tuple[tuple[str, str], ...] | None = None
     if not settled and unsettled:
-        concerned = tuple(dict.fromkeys(lanes[worker] for worker in unsettled if worker in lanes))
+        concerned = tuple(dict.fromkeys(lanes[worker] for worker in unsettled if worker in lanes.keys() - silent))
         why = f"{why}; not settled: {len(unsettled)} of {len(lanes)} clients, {', '.join(unsettled[:_SPANS_SHOWN])}"
         if len(unsettled) < len(lanes):
             advice = f"read logs/{unsettled[0]}.log, because other clients settled; or raise timing.warmup.max"
+        if silent:
+            first = min(silent)
+            why = f"{why}; {first} completed nothing in the warm-up, and is judged all the same"
+            advice = f"read logs/{first}.log: why did it complete no record?"
     check = trust_check(
         "harness",
         "warmup",

@@ -32,8 +32,10 @@ from aftershock.results.checks.explanations.model import Anomaly, Explanation, c
 from aftershock.results.checks.findings.groups import REPLICA_SIDE
 from aftershock.results.checks.findings.ownership import co_assigned, fenced
 from aftershock.results.checks.findings.records import LOG_READER
+from aftershock.results.checks.obligations.spans import DRAIN_PATIENCE_US
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.groups import committers, committing_readers, group_of
+from aftershock.results.evidence.groups import committers, committing_readers, group_of, reader_events
+from aftershock.results.evidence.outages import deaths_of
 from aftershock.results.evidence.transactions import held_back, reads_committed
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status
 from aftershock.results.model.facts import Explained, Facts, Finding
@@ -69,6 +71,8 @@ Causes = Callable[[], Sequence[Explanation]]
 
 
 _SLOW = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
+_DIED = "fix the cause shown in check `client/died`: nobody knows what the client would have read"
+_STOPPED = "read logs/{}-consume*.log: why did the consumer read no further? It had read nothing for {:.0f} s"
 _HELD_BACK = "fix the cause shown in check `obligation/stable_offset`: readers of committed records can't read on"
 _UNSEEN = "add to the plan traffic that these rules apply to, or let the client report what they need"
 _UNREAD = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
@@ -186,7 +190,7 @@ def _of_subject(
         unreached = facts.finding(behind, side, key).examined if behind else 0
         if unreached:
             held = client is not None and held_back(evidence) and reads_committed(evidence, client)
-            partial = _HELD_BACK if held else _SLOW
+            partial = _HELD_BACK if held else unread_advice(evidence, client) if client else _SLOW
             notes.append(
                 f"{unreached} further records were not judged, because they lie beyond the position "
                 "that the client had reached when it stopped reading"
@@ -197,6 +201,19 @@ def _of_subject(
         yield Result(rule_name, name, arm, finding, "; ".join(filter(None, notes)), partial)
 
 
+def unread_advice(evidence: Evidence, client: Client) -> str:
+    """Return what to do about records that a client had not reached when it stopped reading."""
+    if any(death.client == client for death in deaths_of(evidence)):
+        return _DIED
+    idle_us = [line.get("idle_us") or 0 for reader, line in reader_events(evidence, EVENT) if reader == client]
+    longest_us = max(idle_us, default=0)
+    if longest_us < DRAIN_PATIENCE_US:
+        return _SLOW
+    return _STOPPED.format(f"{client.workload}-{client.arm}", longest_us / 1e6)
+
+
+EVENT = "drain_incomplete"
+"""Event of a consumer that stopped reading before the ends of its topics."""
 OF_TRANSACTIONS = ("aborted_read", "torn", "lost_commit", "unaborted", "fenced_write")
 """Rules that apply only to clients that produce in transactions, or read topics to which others do."""
 _OF_WHOLE_TRANSACTIONS = ("torn", "lost_commit", "unaborted")

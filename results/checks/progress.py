@@ -34,7 +34,7 @@ LONG_WAIT_MS = 2_000
 
 
 @dataclass(frozen=True)
-class _Overlap:
+class Overlap:
     """Part of a stall that lies within a stretch of time in which progress was possible and therefore required.
 
     ``span`` is the span with the most patience of those that the part meets. A stall that goes on when the patience
@@ -117,12 +117,12 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
     side, client = lane.side, lane.client
     stalls = [stall for stall in facts.stalls if (stall.side, stall.client) == (side, client.key)]
     left_out = facts.left_out.get((side, client.key), ())
-    waits = {stall: _held_back(evidence, facts, lane, stall) for stall in stalls}
-    overlaps = [overlap for stall in stalls for overlap in _overlaps(lane, stall, merged([*left_out, *waits[stall]]))]
+    waits = {stall: held_back_in(evidence, facts, lane, stall) for stall in stalls}
+    found = [overlap for stall in stalls for overlap in overlaps(lane, stall, merged([*left_out, *waits[stall]]))]
     if not (evidence.run.get("warmup") or {}).get("settled", True):
         start_us = lane.whole[0].start_us
-        overlaps = [overlap for overlap in overlaps if not _starting(overlap.stall, start_us, lane.end_us)]
-    worst = max(overlaps, key=lambda overlap: (overlap.over_us, overlap.within_us), default=None)
+        found = [overlap for overlap in found if not _starting(overlap.stall, start_us, lane.end_us)]
+    worst = max(found, key=lambda overlap: (overlap.over_us, overlap.within_us), default=None)
     broken = worst is not None and worst.over_us > 0
     n = facts.distribution(f"{side}.latency", client.key, RUN).n
     why = (
@@ -158,7 +158,7 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane) -> Check:
     )
 
 
-def _held_back(evidence: Evidence, facts: Facts, lane: Lane, stall: Stall) -> Sequence[Interval]:
+def held_back_in(evidence: Evidence, facts: Facts, lane: Lane, stall: Stall) -> Sequence[Interval]:
     """Return when open transactions held a reader of committed records back in the partition of a stall.
 
     The reader as a whole is held back while all of its partitions are.
@@ -184,7 +184,8 @@ def _starting(stall: Stall, start_us: int, end_us: int) -> bool:
     return stall.start_us <= start_us and stall.end_us < min(end_us, start_us + STARTING_US)
 
 
-def _overlaps(lane: Lane, stall: Stall, left_out: tuple[Interval, ...] = ()) -> Iterator[_Overlap]:
+def overlaps(lane: Lane, stall: Stall, left_out: tuple[Interval, ...] = ()) -> Iterator[Overlap]:
+    """Yield the parts of a stall in which progress was required; the times ``left_out`` count for nothing."""
     # a record that waits through a stall waits for most of it, unless its deadline is shorter
     long_us = min(PATIENCE_US, lane.deadline_us, (stall.end_us - stall.start_us) // 2)
     waiting = stall.waited_us is None or stall.waited_us >= long_us
@@ -198,7 +199,7 @@ def _overlaps(lane: Lane, stall: Stall, left_out: tuple[Interval, ...] = ()) -> 
                 continue
             most = max(met[first:], key=lambda span: span.patience_us)
             kept_us = max((before.kept_us for before in met[:first]), default=0)
-            overlap = _Overlap(stall, most, max(start_us, span.start_us), end_us, left_out, kept_us)
+            overlap = Overlap(stall, most, max(start_us, span.start_us), end_us, left_out, kept_us)
             if overlap.within_us > 0:
                 yield overlap
 
@@ -207,7 +208,7 @@ def _why(
     facts: Facts,
     lane: Lane,
     stalls: Sequence[Stall],
-    worst: _Overlap | None,
+    worst: Overlap | None,
     waits: Mapping[Stall, Sequence[Interval]],
 ) -> str:
     required_s, length_s = lane.share * lane.length_us / 1e6, lane.length_us / 1e6
@@ -231,7 +232,7 @@ def _why(
             f"(from {start_s:.1f} to {end_s:.1f} s; {allowed_s:g} s are allowed: {span.why}{given_up})"
         )
     # a stall while no progress was required, and failures, are only reported
-    idle = [stall for stall in stalls if not [*_overlaps(lane, stall)]]
+    idle = [stall for stall in stalls if not [*overlaps(lane, stall)]]
     reasons = ((stall, _excuse(lane.of(stall.partition, stall.topic), stall)) for stall in idle)
     permitted = [(stall, excuse) for stall, excuse in reasons if excuse]
     if permitted:

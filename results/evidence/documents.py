@@ -75,6 +75,7 @@ class WarmUp(TypedDict, total=False):
     after_ms: Int
     why: str
     unsettled: list[Name]
+    silent: list[Name]
 
 
 class PlacedTopic(TypedDict):
@@ -308,7 +309,7 @@ class Roles(TypedDict, total=False):
 
     asked: Name | None
     leads: dict[Name, Int] | None
-    controller: bool
+    controller: bool | None
     rack: Name | None
     group: Name | None
     permits: list[Name]
@@ -397,6 +398,8 @@ class Event(TypedDict):
     session_id: NotRequired[Int]
     replica: NotRequired[Int]
     producer_id: NotRequired[Int]
+    kafka_producer_id: NotRequired[Int]
+    kafka_epoch: NotRequired[Int]
     fatal: NotRequired[bool]
     leader: NotRequired[bool]
     critical: NotRequired[bool]

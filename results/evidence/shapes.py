@@ -105,6 +105,7 @@ class StoredVerdict(TypedDict):
     trusted: NotRequired[list[str]]
     provisional: NotRequired[dict[Name, Any]]
     unplanned: NotRequired[list[str]]
+    figures: NotRequired[list[str]]
 
 
 class Band(TypedDict):
@@ -249,6 +250,15 @@ class Failures(TypedDict):
     n: Count
 
 
+class GivenUp(TypedDict):
+    client: Client
+    error: Name
+    n: Count
+    early: Count
+    earliest_us: Int
+    samples: list[Annotated[tuple[Int, Int], Strict(False)]]
+
+
 class StoredFinding(TypedDict):
     rule: Name
     side: Name
@@ -381,6 +391,7 @@ class Analysis(TypedDict):
     latencies: NotRequired[list[LatencyCounts]]
     stalls: NotRequired[list[Stall]]
     failures: NotRequired[list[Failures]]
+    given_up: NotRequired[list[GivenUp]]
     findings: NotRequired[list[StoredFinding]]
     load: NotRequired[list[Sent]]
     unavailable: NotRequired[list[Unavailable]]

@@ -34,6 +34,7 @@ ERRORS = {
 DISCOVERIES = ("hint_accepted", "metadata_refreshed", "replica_switched")
 AFTERMATH = (
     "batch_retried",
+    "client_died",
     "epoch_bumped",
     "group_joined",
     "hint_refused",
@@ -50,7 +51,8 @@ AFTERMATH = (
 )
 
 
-HELD_EVENTS = ("held_request_delivered", "held_request_lost")
+HELD_EVENTS = ("held_request_delivered", "held_request_lost", "scripted_answer")
+_HELD_MAX = 20  # a script may have thousands of answers
 AFTERMATH_US = 10_000_000
 CLUSTER_EVENTS = ("broker_left", "broker_returned", "isr_left", "isr_joined")
 """Client events up to this time after a fault are told with the fault, unless the next fault has begun."""
@@ -97,7 +99,9 @@ def chapter(
         if line.get("event") in CLUSTER_EVENTS and start_us <= line["t_us"] < aftermath_end_us
     ]
     held = [line for line in evidence.events if line.get("event") in HELD_EVENTS and line["fault"] == force.fault]
-    moments += [Moment(line["t_us"], event(line)) for line in held]
+    moments += [Moment(line["t_us"], event(line)) for line in held[:_HELD_MAX]]
+    if len(held) > _HELD_MAX:
+        notes.append(f"{len(held) - _HELD_MAX} later events of requests are in events.jsonl")
     moments += leader_changes(reigns, start_us, aftermath_end_us)
 
     # Events, stalls and gaps of each side of each client.

@@ -155,6 +155,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "batch_retried": _retried,
     "broker_left": lambda line: f"broker {line.get('broker')} is no longer in the cluster",
     "broker_returned": lambda line: f"broker {line.get('broker')} is in the cluster again",
+    "client_died": lambda line: f"ended by itself: {line.get('why')}",
     "client_error": lambda line: f"{line.get('error')}: {line.get('detail')}",
     "commit_failed": lambda line: f"a commit failed: {line.get('reason')}",
     "commit_retried": lambda line: f"committed {place(line)} of {line.get('group')} again: {line.get('why')}",
@@ -183,6 +184,10 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     ),
     "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",
     "rebalance_started": lambda line: f"{_member(line)}began to rebalance{_in_group(line)}{_because(line, 'reason')}",
+    "scripted_answer": lambda line: (
+        f"{line.get('worker')} got answer {line.get('number')} of the script to {line.get('api')} from node "
+        f"{line.get('node_id')}: {line.get('answer')}"
+    ),
     "restarted": lambda _: "was started again by a fault's heal",
     "stalled": lambda line: f"stood still for {max(line.get('late_us', 0), line.get('suspended_us', 0)) / 1e6:.2f} s",
     "throttled": lambda line: f"was throttled by node {line.get('node_id')} for {line.get('throttle_ms')} ms",

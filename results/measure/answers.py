@@ -22,6 +22,7 @@ from aftershock.results.model.facts import (
     Distribution,
     FailureSpan,
     Finding,
+    GivenUp,
     LongestGap,
     MeasurementRequest,
     Outage,
@@ -204,6 +205,15 @@ def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ..
         span = FailureSpan(row["from_s"] * SECOND_US, (row["to_s"] + 1) * SECOND_US, row["n"])
         by_client[row["side"], row["client"]].append(span)
     return {key: tuple(spans) for key, spans in by_client.items()}
+
+
+def given_up(rows: Iterable[Any]) -> dict[tuple[str, str], GivenUp]:
+    """Return the records that each producer gave up, by client and error."""
+    found = {}
+    for row in sorted(rows, key=lambda row: (row["client"], row["error"])):
+        samples = tuple((one["producer_id"], one["seq"]) for one in row["samples"])
+        found[row["client"], row["error"]] = GivenUp(row["n"], row["early"], row["earliest_us"], samples)
+    return found
 
 
 def stalled_in(stalls: Sequence[Stall], scene: Scene) -> Stalled:

@@ -302,6 +302,8 @@ class FollowUpJobs:
 
     dims: Dims
     samples: DataFrame
+    outcomes: DataFrame
+    transactions: DataFrame | None = None
 
     def stalls_and_failures(self) -> dict[str, Answers]:
         waits = stalls.waits(self.samples, self.dims)
@@ -315,6 +317,10 @@ class FollowUpJobs:
             waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(by_slot, SILENCES), slot_us)
             if any(delivered for _, _, delivered, *_ in silent):
                 waiting = stalls.acknowledged(waiting, self.samples)
+            if self.transactions is not None:
+                waiting = stalls.begun(waiting, self.transactions)
             rows = by_run(stalls.stalls(waiting, STALL_US).collect())
-        failed = pc.sum(slots["failed"]).as_py()
-        return {"stalls": rows, "failures": by_run(stalls.failures(waits).collect() if failed else [])}
+        if not pc.sum(slots["failed"]).as_py():
+            return {"stalls": rows, "failures": {}, "given_up": {}}
+        failures, given_up = stalls.failures(waits), stalls.given_up(self.outcomes)
+        return {"stalls": rows, "failures": by_run(failures.collect()), "given_up": by_run(given_up.collect())}

@@ -164,7 +164,8 @@ def measure_load(read: Tables, dims: Dims, totals: Sequence[Total]) -> list[tupl
             wanted = wanted if sender.side == "commit" else {sender.producer_id}
             own = [total for total in of_client if total["producer_id"] in wanted]
             matched.update(id(total) for total in own)
-            compared.append(_compare(run, sender, own))
+            one = _compare(run, sender, own)
+            compared.append(replace(one, sent=replace(one.sent, **_answers(own))))
         of_run = [total for total in totals if total["run"] == run]
         strays = [total for total in of_run if total["side"] is not None and id(total) not in matched]
         found.append(_strays(strays, sum(total["strange"] for total in of_run)) if evidence.phases else [])
@@ -172,6 +173,20 @@ def measure_load(read: Tables, dims: Dims, totals: Sequence[Total]) -> list[tupl
     for one in compared:
         found[one.run].append(one.sent if one.complete else _with_spans(one, spans))
     return [tuple(of_run) for of_run in found]
+
+
+def _answers(totals: Sequence[Total]) -> dict[str, Any]:
+    """Return the fields of ``SentRows`` about results."""
+    times = {name: [total[name] for total in totals if total[name] is not None] for name in _TIMES}
+    return {
+        "unanswered": sum(int(total["unanswered"] or 0) for total in totals),
+        "unanswered_us": min(times["unanswered_us"], default=None),
+        "unanswered_last_us": max(times["unanswered_last_us"], default=None),
+        "answered_us": max(times["answered_us"], default=None),
+    }
+
+
+_TIMES = ("unanswered_us", "unanswered_last_us", "answered_us")
 
 
 def _compare(run: int, sender: Sender, totals: Sequence[Total]) -> _Compared:

@@ -26,7 +26,7 @@ from aftershock.results.checks.findings.transactions import of_transactions
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, overlap_us
 from aftershock.results.evidence.transactions import STABLE_OFFSETS, written_in_transactions
-from aftershock.results.measure import answers, cuts, gaps, latency
+from aftershock.results.measure import answers, cuts, gaps, latency, write_cycles
 from aftershock.results.measure import samples as sampled
 from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
 from aftershock.results.measure.cuts import sliced
@@ -123,6 +123,8 @@ def measure(
             early["transactions"] = pool.submit(
                 _rows, lambda: explained(of_transactions(recorded, fates, small, persist))
             )
+        transacting = settled.fates is not None and left_out is None  # a second measurement has the same log
+        cycles = pool.submit(lambda: write_cycles.of_runs(read, small)) if transacting else None
         lags = pool.submit(measure_lags, read, small, [request.members for request in in_order])
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         screened = None if lanes is None else [row.asDict() for row in lanes.result()]
@@ -144,6 +146,8 @@ def measure(
         if stable is not None:
             offsets = parted(stable.result(), "run", len(runs))
             facts = [_with_stable(of_run, *rest) for of_run, *rest in zip(facts, small.scenes, offsets, strict=True)]
+        if cycles is not None:
+            facts = [replace(of_run, write_cycles=own) for of_run, own in zip(facts, cycles.result(), strict=True)]
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
 
@@ -273,7 +277,8 @@ class _Study:
         binned = None
         if self.many:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
-        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
+        own = None if self.endings is None else self.read.transactions
+        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded, self.read.outcomes, own).stalls_and_failures)
         jobs = dict(early)
         silver = counted.result()
         histograms_of = [silver_of(rows) for rows in silver]
@@ -343,6 +348,7 @@ class _Study:
             bin_us=bin_us(scene.evidence),
             stalls=stalls,
             failures=answers.failures(rows["failures"]),
+            given_up=answers.given_up(rows["given_up"]),
             cuts=sliced(request.cuts, rows, scene, self.qs, self.qs_of(run)),
             spectra={key: histogram.points() for key, histogram in histograms.items() if drawn(key, scene)},
             slowest=answers.slowest(rows["slowest"]),

@@ -11,9 +11,10 @@ Rules. A stall begins with the last success or, if no record was waiting then, w
 within the next second. An idle client never stalls, but a client with only failing records does. A produced record
 is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
-which is partition null. A record that a consumer never got waited until the end of the load; if the consumer gave up
+which is partition null. A record that a consumer never got waited until the end of the load; if the consumer stopped
 reading before it (event ``drain_incomplete``), until then. An input of a service that stood still when the run ended
-waited until the end of the run.
+waited until the end of the run. A record that is sent in a transaction waits for its partition from the begin of the
+transaction: until then it waited for the transactions before, as the client as a whole did.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
 (``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
@@ -31,6 +32,7 @@ from pyspark.sql import functions as F
 
 from aftershock.results.evidence.groups import reader_events
 from aftershock.results.measure.samples import client, ok
+from aftershock.results.model.check import SAMPLES_MAX
 from aftershock.results.spark.tables import beside
 from aftershock.results.tables.dims import Dims, firsts, longs
 from aftershock.results.tables.names import CLIENT_COLUMNS, hash_of
@@ -46,28 +48,42 @@ _CHUNK = 64
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """Return the times from which and until which each record waited, in columns ``wanted_us done_us``.
 
-    If a record has no final status, ``done_us`` is the end of the load, or that of the drain if its reader gave up
-    before the record. The ``wanted_us`` of a delivery is the record's intended time, which is too early;
-    ``acknowledged`` corrects that time for the few rows in silences.
+    If a record has no final status, ``done_us`` is the end of the load, or that of the drain if its reader had not
+    reached the record when it stopped reading. The ``wanted_us`` of a delivery is the record's intended time, which is
+    too early; ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(beside(dims.ends), "run")
     gave_up: dict[tuple[int, str, str], int] = {}
+    positions: dict[tuple[int, str, str, str, int], int] = {}
     for run, evidence in enumerate(dims.evidences):
         for reader, line in reader_events(evidence, "drain_incomplete"):
             key = (run, reader.workload, reader.arm)
             gave_up[key] = max(int(line["t_us"]), gave_up.get(key, 0))
-    rows = [(*key, "consume", at_us) for key, at_us in gave_up.items()]
-    for run, scene in enumerate(dims.scenes):
-        for client_key, at_us in scene.stood_still_until_us.items():
-            workload, _, arm = client_key.partition("/")
-            rows.append((run, workload, arm, "pipe", at_us))
-    if rows:
-        table = dims.table(rows, "run int, workload string, arm string, op string, gave_up_us bigint")
+            for topic, number, position, _ in line["positions"]:
+                place = (*key, topic, number)
+                positions[place] = max(position, positions.get(place, 0))
+    read = [
+        (run, workload, arm, "consume", topic, number, position, gave_up[run, workload, arm])
+        for (run, workload, arm, topic, number), position in positions.items()
+    ]
+    if read:
+        key_types = "run int, workload string, arm string, op string, topic string, partition int"
+        table = dims.table(read, f"{key_types}, position bigint, gave_up_us bigint")
+        judged = judged.join(beside(table), ["run", "workload", "arm", "op", "topic", "partition"], "left")
+        behind = F.coalesce(F.col("offset") >= F.col("position"), ~F.col("timed"))
+        unread = F.col("due") & F.col("done_us").isNull() & behind
+        end_us = F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
+        judged = judged.withColumn("end_us", end_us).drop("gave_up_us", "position")
+    piped = [
+        (run, *client_key.split("/", 1), "pipe", at_us)
+        for run, scene in enumerate(dims.scenes)
+        for client_key, at_us in scene.stood_still_until_us.items()
+    ]
+    if piped:
+        table = dims.table(piped, "run int, workload string, arm string, op string, stood_us bigint")
         judged = judged.join(beside(table), ["run", "workload", "arm", "op"], "left")
-        unread = F.col("due") & (~F.col("timed") | (F.col("op") == "pipe")) & F.col("done_us").isNull()
-        judged = judged.withColumn(
-            "end_us", F.when(unread, F.greatest("end_us", "gave_up_us")).otherwise(F.col("end_us"))
-        )
+        end_us = F.when(F.col("due") & F.col("done_us").isNull(), F.greatest("end_us", "stood_us"))
+        judged = judged.withColumn("end_us", end_us.otherwise(F.col("end_us"))).drop("stood_us")
     wanted = F.when(F.col("due"), F.col("intended_us"))
     placed = (F.col("op") != "commit") & F.col("partition").isNotNull()
     return judged.select(
@@ -145,6 +161,24 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
     return waiting.join(acks, [*_RECORD], "left").withColumn("wanted_us", since).drop("acked_us").where(_waited())
 
 
+def begun(waiting: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Set ``wanted_us`` of each produced record in a partition's lane to the begin of its transaction."""
+    chunks = F.explode(F.sequence(F.expr(f"first_seq div {_CHUNK}"), F.expr(f"last_seq div {_CHUNK}"))).alias("chunk")
+    own = transactions.where("begin_us is not null").select(
+        "run", "producer_id", "first_seq", "last_seq", "begin_us", chunks
+    )
+    placed = (F.col("side") == "produce") & F.col("partition").isNotNull()
+    needed = waiting.where(placed).select("run", "producer_id", F.expr(f"seq div {_CHUNK}").alias("chunk")).distinct()
+    near = own.join(beside(needed), ["run", "producer_id", "chunk"], "left_semi")
+    in_chunk = waiting.withColumn("chunk", F.when(placed, F.expr(f"seq div {_CHUNK}")))
+    keys = [in_chunk[name] == near[name] for name in ("run", "producer_id", "chunk")]
+    within = in_chunk["seq"].between(near["first_seq"], near["last_seq"])
+    joined = in_chunk.join(near, [*keys, within], "left")
+    since = F.when(F.col("wanted_us").isNotNull(), F.greatest("wanted_us", "begin_us"))
+    rows = joined.select(*(since.alias(name) if name == "wanted_us" else in_chunk[name] for name in waiting.columns))
+    return rows.where(_waited())
+
+
 def _received() -> Column:
     """True for what a client waits for from the acknowledgement of a record: its delivery, or its output."""
     return F.col("side").isin("consume", "pipe")
@@ -180,6 +214,30 @@ def failures(waits: DataFrame) -> DataFrame:
     from_s, to_s = (F.expr(f"{time} div {SECOND_US}") for time in ("wanted_us", "done_us"))
     by = ("run", "side", "client", from_s.alias("from_s"), to_s.alias("to_s"))
     return waits.where(_failed()).groupBy(*by).agg(F.count("*").alias("n"))
+
+
+def given_up(outcomes: DataFrame) -> DataFrame:
+    """Count the records that producers gave up, by ``run client error``.
+
+    A record is given up ``early`` before half of the time from its intended time to its deadline has passed since the
+    client had it.
+    """
+    ended = (F.col("op") == "produce") & F.col("status").isin("failed", "in_doubt")
+    timed = F.col("done_us").isNotNull() & F.col("error").isNotNull()
+    took_us = F.col("done_us") - F.coalesce("sent_us", "intended_us")
+    early = F.coalesce(2 * took_us < F.col("deadline_us") - F.col("intended_us"), F.lit(False))
+    record = F.when(early, F.struct("producer_id", "seq"))
+    return (
+        outcomes.where(ended & timed)
+        .withColumns({"took_us": took_us, "record": record})
+        .groupBy("run", F.concat_ws("/", "workload", "arm").alias("client"), "error")
+        .agg(
+            F.count("*").alias("n"),
+            F.count("record").alias("early"),
+            F.min("took_us").alias("earliest_us"),
+            F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+        )
+    )
 
 
 def _failed() -> Column:

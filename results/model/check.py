@@ -116,7 +116,8 @@ class Verdict:
     ``provisional`` is set for a run that is not over: its ``state``, the end ``until_us`` of what was judged, and the
     ids of checks that were ``not_judged`` yet. ``answers`` say in a line per client and fault what happened; a verdict
     of an earlier version has none. ``unplanned`` are sentences about brokers and processes of services that left by
-    themselves, and about services that worked on after the load.
+    themselves, and about services that worked on after the load. ``figures`` are sentences about what is measured and
+    never judged.
     """
 
     run_id: str
@@ -129,6 +130,7 @@ class Verdict:
     by_author: bool = False
     answers: tuple[Answer, ...] = ()
     unplanned: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
 
     @property
     def gating(self) -> tuple[Check, ...]:
@@ -151,6 +153,7 @@ class Verdict:
             **({"trusted": list(self.trusted)} if self.trusted else {}),
             **({"provisional": dict(self.provisional)} if self.provisional else {}),
             **({"unplanned": list(self.unplanned)} if self.unplanned else {}),
+            **({"figures": list(self.figures)} if self.figures else {}),
             "plan": self.plan,
             "seed": self.seed,
             "arms": list(self.arms),
@@ -167,16 +170,19 @@ def worst(statuses: Sequence[Status]) -> Status:
     return max(statuses, key=lambda status: status.severity, default=Status.INCONCLUSIVE)
 
 
+def check_from_json(row: dict[str, Any]) -> Check:
+    """Read a check from JSON. Raises KeyError, TypeError or ValueError if ``row`` is not a check."""
+    samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
+    explained = tuple(Explained(**part) for part in row.get("explained", ()))
+    return Check(**row | {"status": Status(row["status"]), "samples": samples, "explained": explained})
+
+
 def from_json(document: dict[str, Any]) -> Verdict:
     """Read a verdict from JSON. Raises KeyError, TypeError or ValueError if the document is not a verdict."""
-    checks = []
-    for row in document["checks"]:
-        samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
-        explained = tuple(Explained(**part) for part in row.get("explained", ()))
-        checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples, "explained": explained}))
+    checks = tuple(map(check_from_json, document["checks"]))
     trusted = tuple(map(str, document.get("trusted", ())))
     arms = tuple(document["arms"])
     answers = tuple(map(answer_from_json, document.get("answers", ())))
     names = (document["run_id"], document["plan"], document["seed"], arms)
-    unplanned = tuple(map(str, document.get("unplanned", ())))
-    return Verdict(*names, tuple(checks), trusted, answers=answers, unplanned=unplanned)
+    unplanned, figures = (tuple(map(str, document.get(name, ()))) for name in ("unplanned", "figures"))
+    return Verdict(*names, checks, trusted, answers=answers, unplanned=unplanned, figures=figures)

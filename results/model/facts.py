@@ -186,7 +186,8 @@ class SentRows:
 
     ``expected`` is the number of records that were due in the load, None if it can't be known, and ``rows`` the number
     of these that have a row. ``missing`` lists the longest spans without rows. ``contradictions`` say what can't be
-    true of any load.
+    true of any load. ``unanswered`` are records that were sent, the first at ``unanswered_us`` and the last at
+    ``unanswered_last_us``, and never got a result; ``answered_us`` is the time of the last success.
     """
 
     side: str
@@ -196,6 +197,10 @@ class SentRows:
     rows: int
     missing: tuple[MissingRows, ...] = ()
     contradictions: tuple[str, ...] = ()
+    unanswered: int = 0
+    unanswered_us: int | None = None
+    unanswered_last_us: int | None = None
+    answered_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -255,6 +260,20 @@ class FailureSpan:
     start_us: int
     end_us: int
     n: int
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """Records that a producer gave up with one error: ``n`` in all, and ``early`` of them before half of their time.
+
+    ``earliest_us`` is the shortest time after which one was given up, and ``samples`` are ids (producer_id, seq) of
+    those that were given up early.
+    """
+
+    n: int
+    early: int
+    earliest_us: int
+    samples: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -424,6 +443,34 @@ class OwnerlessWait:
 
 
 @dataclass(frozen=True)
+class WriteCycles:
+    """Committed transactions that partitions hold in different orders; see ``measure/write_cycles.py``.
+
+    They are ``cyclic`` of the ``examined`` ones, which wrote to several partitions. ``whole`` is False if only the
+    first transactions of each producer were examined. ``example`` has two transactions (by their first records), a
+    partition in which the first is earlier, and one in which it is later.
+    """
+
+    examined: int
+    cyclic: int
+    whole: bool = True
+    example: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        number = f"{self.cyclic:,}" if self.whole else f"at least {self.cyclic:,}"
+        text = f"write cycles: {number} of {self.examined:,} committed transactions over several partitions"
+        text += "" if self.whole else " (the first ones of each producer)"
+        if not self.cyclic:
+            return f"{text} are in different orders in two partitions"
+        if self.example:
+            one, other, earlier, later = self.example
+            text += f" are in a cycle; that of record {one} is before that of {other} in {earlier}, after it in {later}"
+        else:
+            text += " are in a cycle of three or more"
+        return f"{text}. Kafka promises no order over partitions, so no check judges it"
+
+
+@dataclass(frozen=True)
 class Facts:
     """All measurements of a run.
 
@@ -434,6 +481,7 @@ class Facts:
     ``cuts``                                       by (cut, client)
     ``findings``                                   by (rule, side, client)
     ``failures``                                   by (side, client)
+    ``given_up``                                   by (client, error)
     ``unavailable``                                by (side, client, window), for windows with records due
     ``slowest``                                    by (op, client)
     ``member_lag`` (if requested)                  by (client, process), or (client, ``NO_OWNER``)
@@ -447,7 +495,7 @@ class Facts:
     before they were sent or intended, and phases that end before they start, because the clock went backwards. The
     field ``load`` compares the rows of each process with its schedule. In a second measurement, ``left_out`` holds the
     suspect times that it leaves out, by (side, client). ``recovery_definition`` is the definition by which recoveries
-    were measured (``Recovered``).
+    were measured (``Recovered``). ``write_cycles`` is None without transactions.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -462,6 +510,7 @@ class Facts:
     bin_us: int = 1_000_000
     stalls: tuple[Stall, ...] = ()
     failures: Mapping[tuple[str, str], tuple[FailureSpan, ...]] = field(default_factory=dict)
+    given_up: Mapping[tuple[str, str], GivenUp] = field(default_factory=dict)
     cuts: Mapping[tuple[Cut, str], tuple[Slice, ...]] = field(default_factory=dict)
     calms: Mapping[tuple[RecoveryCriterion, str], Recovered] = field(default_factory=dict)
     spectra: Mapping[tuple[str, str, str], tuple[tuple[float, int | None], ...]] = field(default_factory=dict)
@@ -478,6 +527,7 @@ class Facts:
     backwards: int = 0
     load: tuple[SentRows, ...] = ()
     left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    write_cycles: WriteCycles | None = None
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:
         return self.distributions.get((metric, client, window), Distribution())

@@ -246,8 +246,8 @@ RULES: Mapping[str, Rule] = {
         needs={"consume": "an assignment after a commit"},
     ),
     "aborted_read": Rule(
-        "a reader of committed records got a record whose transaction was aborted, by the markers in the log; a "
-        "transactional service wrote an output for such an input",
+        "a reader of committed records got a record whose transaction was aborted, by the markers in the log, or had "
+        "not ended when the log was read; a transactional service wrote an output for an aborted input",
         "nothing",
         f"{_EXPLAIN}; compare batches/ at the sample's offset with the reader's deliveries: did it ask for committed "
         "records (isolation.level), and does it drop those of aborted transactions?",
@@ -279,7 +279,8 @@ RULES: Mapping[str, Rule] = {
         needs={"produce": "a transaction whose commit was acknowledged"},
     ),
     "unaborted": Rule(
-        "a transaction that was aborted, or whose commit was never asked for, and of which a record is committed",
+        "a transaction that was aborted, or whose commit was never asked for, and of which a record is committed, or "
+        "was written outside of it",
         "an abort after a commit without an answer (on_commit_timeout: abort), with version 1 of the transactions",
         "compare transactions/ with batches/: did an EndTxn of an earlier transaction arrive in this one?",
         {"produce": "unaborted"},

@@ -154,7 +154,7 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
 
 def _answer_table(verdict: Verdict) -> Iterable[str]:
     """Yield the answers as a table, a row per client and fault."""
-    yield from (f"* {cell(text)}\n" for text in verdict.unplanned)
+    yield from (f"* {cell(text)}\n" for text in (*verdict.unplanned, *verdict.figures))
     lines, omitted = answer_lines(verdict.answers)
     if lines:
         yield from table(("client", "fault", "what happened"), lines)

@@ -63,6 +63,7 @@ def summary(verdict: Verdict) -> str:
             f"{len(troubled) - _ATTENTION_MAX} more checks did not pass; verdict.json in the run directory lists them"
         )
     blocks.append(_indented(certainty(verdict)))
+    blocks += map(_indented, verdict.figures)
     if objectives := [check for check in verdict.checks if check.kind in ("slo", "compare")]:
         rows = [("", "observed", "threshold", "check")]
         for check in objectives:

@@ -29,14 +29,19 @@ Source: TypeAlias = Literal[
     "skew",
     "transaction",
     "stable",
+    "lost",
+    "restarts",
+    "fatal",
 ]
 """Measurement that a metric reads: latency from the intended time or (service) from the send, the longest gap between
 successes, stalls, the lag (records, or age of the oldest record) at the end of each second, or the rebalances of a
 group (their number, their longest duration, the longest wait without a delivering owner, the longest silence of a
 partition that kept its owner, and the largest difference between the members' numbers of partitions), how long a
-producer's transactions took from the intended time of their last record to their end, or for how long readers of
-committed records could not read the oldest record above the last stable offset."""
+producer's transactions took from the intended time of their last record to their end, for how long readers of
+committed records could not read the oldest record above the last stable offset, or what happened to a client: the
+partitions that it lost, restarts of a producer's sequence numbers, and fatal errors."""
 OF_GROUPS: frozenset[Source] = frozenset({"rebalances", "duration", "unowned", "stopped", "skew"})
+OF_EVENTS: frozenset[Source] = frozenset({"lost", "restarts", "fatal"})
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 UNITS_READ_US = UNITS_US | {"m": 60_000_000, "h": 3_600_000_000}
@@ -233,6 +238,17 @@ def rebalances_sentence(selection: Selection, reading: Reading) -> str:
     return what[selection.about.source]
 
 
+def events_sentence(selection: Selection, reading: Reading) -> str:
+    """Return how often something happened to the client."""
+    value = reading.value or Fraction(0)
+    what = {
+        "lost": f"the client lost {value} partitions, because it was no longer a member of its group",
+        "restarts": f"the sequence numbers of the producer began anew {value} times",
+        "fatal": f"the client ended, or reported a fatal error, {value} times",
+    }
+    return what[selection.about.source]
+
+
 BELOW: tuple[Op, ...] = ("<", "<=")
 ABOVE: tuple[Op, ...] = (">=", ">")
 _PRODUCER: tuple[EachWord, ...] = ("rack", "partition", "broker", "producer", "epoch")
@@ -267,6 +283,11 @@ class Metric:
     def sampled(self) -> bool:
         """True if a metric has one value per second instead of one per record."""
         return self.source in ("lag", "age", "stable")
+
+    @property
+    def counts(self) -> bool:
+        """True if a metric counts records or events, whatever their latency."""
+        return self.unit == "share" or self.source in OF_EVENTS
 
     @property
     def confident(self) -> bool:
@@ -327,6 +348,11 @@ METRICS: dict[str, Metric] = {
     "consume.unowned": Metric("consume", "unowned", "time", ("partition",), sentence=rebalances_sentence, slots=False),
     "consume.stopped": Metric("consume", "stopped", "time", sentence=rebalances_sentence, slots=False),
     "assignment.skew": Metric("consume", "skew", "partitions", sentence=rebalances_sentence, slots=False),
+    "assignment.lost": Metric("consume", "lost", "partitions", sentence=events_sentence, slots=False),
+    "sequence.restarts": Metric("produce", "restarts", "restarts", sentence=events_sentence, slots=False),
+    "produce.fatal": Metric("produce", "fatal", "errors", sentence=events_sentence, slots=False),
+    "consume.fatal": Metric("consume", "fatal", "errors", sentence=events_sentence, slots=False),
+    "commit.fatal": Metric("commit", "fatal", "errors", sentence=events_sentence, slots=False),
     "produce.budget": Metric("produce", "latency", "share", _PRODUCER, budget_used, budget_sentence, has_target=True),
     "commit.budget": Metric("commit", "latency", "share", _COMMITTER, budget_used, budget_sentence, has_target=True),
 }

@@ -16,7 +16,8 @@ is its counterpart for an assay, in which a violation was planted: it is confirm
 units have the same value, Student's interval has no width and says nothing of other units: the value is then shown with
 the exact bound of the share of units that differ, and a word comes from the signs of the units (six equal signs have a
 probability of 1 in 32). The mean of units that show something or do not is a *share*. It is shown with its exact
-bounds: Student's interval, by which the registered rule decides, can reach beyond 0 and 100 %.
+bounds, by which a rule decides that is registered as ``exact``. An older rule decides by Student's interval, which can
+reach beyond 0 and 100 %.
 
 No word comes from fewer than six independent units (a sign test of five can't be more significant than 1 in 16). A
 tenth of the registered units, at least one, may be missing for want of proof of their fault; a trial is not stopped
@@ -28,8 +29,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 from markupsafe import Markup
-from scipy.special import betaincinv, nctdtr, stdtrit
+from scipy.special import bdtr, betaincinv, nctdtr, stdtrit
 
 from aftershock.results.compare.comparison import BLOCKS_MIN
 from aftershock.results.compare.statistics import Tested
@@ -97,13 +99,15 @@ class Judged(NamedTuple):
 class Rule:
     """Decision rule of a claim. ``ratio`` is True if the figure is a ratio, which is tested by its logarithm.
 
-    A rule ``below`` or ``above`` is contradicted beyond ``no_effect``, which is the bound itself if not registered.
+    A rule ``below`` or ``above`` is contradicted beyond ``no_effect``, which is the bound itself if not registered. If
+    it is ``exact``, the figure is a share in percent, of which the exact bounds decide.
     """
 
     kind: Literal["below", "above", "within", "fact", "violated"]
     bounds: tuple[float, ...] = ()
     no_effect: float | None = None
     ratio: bool = False
+    exact: bool = False
 
     @property
     def confidence(self) -> float:
@@ -114,9 +118,8 @@ class Rule:
         if self.kind in ("fact", "violated"):
             return "no violation" if self.kind == "fact" else "a violation is seen"
         unit = " times" if self.ratio else ""
-        return f"{self.kind} {' to '.join(f'{bound:g}' for bound in self.bounds)}{unit}" + (
-            ", by TOST" if self.kind == "within" else ""
-        )
+        how = ", by TOST" if self.kind == "within" else " %, by exact bounds" if self.exact else ""
+        return f"{self.kind} {' to '.join(f'{bound:g}' for bound in self.bounds)}{unit}{how}"
 
     def decide(self, measured: Measured, unit: str, n: int, smallest_effect: float | None = None) -> Judged:
         """Return the word for a measurement of ``n`` registered units."""
@@ -135,6 +138,14 @@ class Rule:
             else:
                 word = "confirmed" if bool(hits) == (self.kind == "violated") else "contradicted"
                 text = f"{f'{hits} violations' if hits else 'no violation'} in {ours.n} {unit}{_of_units(hits, ours.n)}"
+        elif self.exact:
+            if ours.hits is None:
+                raise ValueError(f"the rule `{self}` needs a share, and the figure is none")
+            low, high = (100 * bound for bound in exact_bounds(ours.hits, ours.n))
+            ours = replace(ours, low=low, high=high)
+            word, text = self._position(low, high, smallest_effect)
+            text = text.replace("the whole confidence interval is", "the exact bounds of the share are")
+            text = text.replace("confidence interval", "interval of the exact bounds")
         elif ours.interval is None:
             text = "no confidence interval: a unit has no value, because records failed or nothing was measured"
         elif ours.confidence != self.confidence:
@@ -178,10 +189,17 @@ class Rule:
 
         ``sd`` is the standard deviation of one unit's figure, of its logarithm for a ratio. Exact for *below* and
         *above* (noncentral t); for *within* the usual approximation by two noncentral t distributions. For a fact,
-        ``effect`` is a share of violating units, and the result is the probability to see a violation.
+        ``effect`` is a share of violating units, and the result is the probability to see a violation. For an exact
+        rule, it is a share in percent, and the probability is binomial.
         """
         if self.kind == "fact":
             return 1 - (1 - effect) ** n
+        if self.exact:
+            ends = [exact_bounds(hits, n) for hits in range(n + 1)]
+            words = [self._position(100 * low, 100 * high, None)[0] for low, high in ends]
+            confirming = [hits for hits, word in enumerate(words) if word == "confirmed"]
+            chances = np.diff(bdtr(np.arange(n + 1), n, effect / 100), prepend=0)
+            return float(chances[confirming].sum())
         at, *bounds = (math.log(value) if self.ratio else value for value in (effect, *self.bounds))
         # Distances from the true figure to the limits that the interval must not reach, positive if on the right side.
         lower = bounds[:1] if self.kind != "below" else []
@@ -213,7 +231,7 @@ def power_of(rule: Rule, ours: Estimate, smallest_effect: float | None) -> float
     """
     if smallest_effect is None or ours.n < UNITS_MIN:
         return None
-    if rule.kind == "fact":
+    if rule.kind == "fact" or rule.exact:
         return rule.power(ours.n, smallest_effect, 0.0)
     if ours.interval is None or ours.constant or (rule.ratio and ours.interval[0] <= 0):
         return None
@@ -290,11 +308,17 @@ def share_bounds(hits: int, n: int, of: str = "") -> str:
 
     No hits, or hits only, have one bound, at 5 % (of none in n: ``1 - 0.05 ** (1 / n)``, about 3 / n); others have two.
     """
+    low, high = exact_bounds(hits, n)
     if 0 < hits < n:
-        low, high = map(_percent, clopper_pearson(hits, n, 1 - ALPHA))
-        return f"{low} to {high}{of} (95 %, two-sided)"
-    end = _percent(ALPHA ** (1 / n) if hits else 1 - ALPHA ** (1 / n))
-    return f"{'at least' if hits else 'at most'} {end}{of} (95 %, one-sided)"
+        return f"{_percent(low)} to {_percent(high)}{of} (95 %, two-sided)"
+    return f"{'at least' if hits else 'at most'} {_percent(low if hits else high)}{of} (95 %, one-sided)"
+
+
+def exact_bounds(hits: int, n: int) -> tuple[float, float]:
+    """Return the exact bounds of a share at 95 %: two-sided, and one-sided for none or all of ``n``."""
+    if 0 < hits < n:
+        return clopper_pearson(hits, n, 1 - ALPHA)
+    return (ALPHA ** (1 / n), 1.0) if hits else (0.0, 1 - ALPHA ** (1 / n))
 
 
 def _percent(share: float) -> str:

@@ -78,8 +78,9 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     block. Rows without producer id or seq are assigned to block -1 of producer -1. Commits have blocks of their own,
     which are always clean.
 
-    Columns about the rows of the records that ``sender`` sent (``side`` is produce or commit): ``_NUMBERS``, and
-    ``whole``, true if the rows have consecutive numbers and one sender. ``strange`` counts rows of unknown clients.
+    Columns about the rows of the records that ``sender`` sent (``side`` is produce or commit): ``_NUMBERS``,
+    ``_ANSWERS``, and ``whole``, true if the rows have consecutive numbers and one sender. ``strange`` counts rows of
+    unknown clients.
     """
     # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
     rows = read.outcomes.withColumns(block_of())
@@ -89,11 +90,12 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
         F.count(F.when((F.col("status") == "ok") & timed, True)).alias("good"),
         *[F.count(F.when(F.col("status") == status, True)).alias(status) for status in _UNTAKEN],
         *_numbers(),
+        *_answers(),
     )
     named = by_client.join(beside(client_names(dims)), "client_hash", "left")
     named = named.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("client_hash", "workload", "arm")
     of_log = read.log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint(F.lit(True)))
-    absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, *_NUMBERS)}
+    absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, *_NUMBERS, *_ANSWERS)}
     of_log = of_log.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **absent})
 
     names = (F.col("client").alias("owner"), F.col("readers").alias("readers_expected"))
@@ -118,7 +120,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
             F.max(F.when(produced, F.col("placed"))).alias("acked_offsets"),
             F.min("good").alias("good"),
             *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
-            *[F.max(F.when(sent, F.col(name))).alias(name) for name in _NUMBERS],
+            *[F.max(F.when(sent, F.col(name))).alias(name) for name in (*_NUMBERS, *_ANSWERS)],
             F.max(F.when(sent, F.col("op"))).alias("side"),
             F.max(F.when(sent, F.col("client"))).alias("sender"),
             F.count(F.when(sent, True)).alias("sending"),
@@ -142,12 +144,12 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     return compared.select(
         *(*_BLOCK, (F.col("commits") | clean).alias("clean"), "n", "acked_offsets", *_UNTAKEN),
         *(F.col("owner").alias("client"), "readers"),
-        *("side", "sender", F.coalesce(whole, F.lit(False)).alias("whole"), "strange", *_NUMBERS),
+        *("side", "sender", F.coalesce(whole, F.lit(False)).alias("whole"), "strange", *_NUMBERS, *_ANSWERS),
     )
 
 
 def totals(blocks: DataFrame) -> DataFrame:
-    """Return ``_NUMBERS``, ``whole``, ``strange`` and ``suspect`` (a block is not clean) of each sender of each run.
+    """Return ``_NUMBERS``, ``_ANSWERS``, ``whole``, ``strange`` and ``suspect`` (a block is not clean) of each sender.
 
     Columns of the key are ``run side sender producer_id``; ``side`` and ``sender`` are null for records without a row
     of a producer.
@@ -156,7 +158,9 @@ def totals(blocks: DataFrame) -> DataFrame:
     return blocks.groupBy("run", "side", "sender", "producer_id").agg(
         *wide.values(),
         *[F.min(name).alias(name) for name in ("first_seq", "first_us", "whole")],
-        *[F.max(name).alias(name) for name in ("last_seq", "last_us")],
+        *[F.max(name).alias(name) for name in ("last_seq", "last_us", "unanswered_last_us", "answered_us")],
+        F.sum("unanswered").alias("unanswered"),
+        F.min("unanswered_us").alias("unanswered_us"),
         F.sum("strange").alias("strange"),
         F.max(~F.col("clean")).alias("suspect"),
     )
@@ -173,6 +177,21 @@ def block_of() -> dict[str, Column]:
 
 _NUMBERS = ("rows", "first_seq", "last_seq", "seqs", "first_us", "last_us", "intended")
 """Number of rows; least, greatest and sum of their numbers (seq); least, greatest and sum of their intended times."""
+
+
+_ANSWERS = ("unanswered", "unanswered_us", "unanswered_last_us", "answered_us")
+"""Number of rows of what was sent and got no result, time of the first and last such send, and of the last success."""
+
+
+def _answers() -> list[Column]:
+    lacks = (F.col("status") == "in_doubt") & F.col("done_us").isNull() & F.col("sent_us").isNotNull()
+    values = (
+        F.count(F.when(lacks, True)),
+        F.min(F.when(lacks, F.col("sent_us"))),
+        F.max(F.when(lacks, F.col("sent_us"))),
+        F.max(F.when(F.col("status") == "ok", F.col("done_us"))),
+    )
+    return [value.alias(name) for name, value in zip(_ANSWERS, values, strict=True)]
 
 
 def _numbers() -> list[Column]:

@@ -20,7 +20,7 @@ Which of millions of records are meant is kept as bits, a row for each 32 consec
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from aftershock.results.evidence.evidence import Evidence
@@ -91,9 +91,14 @@ def with_fate(rows: DataFrame, fates: DataFrame) -> DataFrame:
     return joined.withColumn("fate", fate.when(has_bit(OPEN, "offset"), OPEN)).drop("bucket", COMMIT, ABORT, OPEN)
 
 
+def of_kafka_producer() -> WindowSpec:
+    """Return the window of a Kafka producer's batches in a partition, by a 64-bit hash: Spark sorts names slowly."""
+    return Window.partitionBy(F.xxhash64(*_PARTITION, "kafka_producer_id"))
+
+
 def _fates(batches: DataFrame) -> DataFrame:
     # in descending order, because Spark recomputes frames that reach forwards for every row
-    behind = Window.partitionBy(*_PARTITION, "kafka_producer_id").orderBy(F.col("first_offset").desc())
+    behind = of_kafka_producer().orderBy(F.col("first_offset").desc())
     behind = behind.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     ended = batches.where("transactional").withColumn("fate", F.last("marker", ignorenulls=True).over(behind))
     fate = F.coalesce("fate", F.lit(OPEN))

@@ -1,4 +1,4 @@
-"""The shipped plan about late commits on a real cluster, and its harmless twin."""
+"""The shipped plan about late commits on a real cluster, the same with late aborts, and harmless twins."""
 
 import json
 from pathlib import Path
@@ -46,3 +46,43 @@ def test_a_late_commit_before_the_next_transaction_is_blamed_on_nobody(aftershoc
     assert [] == [name for name, status in rules.items() if status == "FAIL"]
     assert {"between"} == {event["met"] for event in late}
     assert {"librdkafka", "reference"} == {event["worker"].split("-")[1] for event in late}
+
+
+def held_abort(features: str) -> str:
+    """Return the plan with late aborts.
+
+    The abort ends the first half of the next transaction. The producer can only commit the second half if it has no
+    record in a partition of the first half, which is no part of its transaction any more: so there are many partitions.
+    """
+    plan = Path(find("held-commit")).read_text(encoding="utf-8")
+    changes = {
+        "outcome: commit": "outcome: abort",
+        "abort: 30%": "abort: 50%",
+        "rate: 20/s": "rate: 20/s, keys: 1000",
+        "partitions: 3,": "partitions: 48,",
+        "sent: 5": "sent: 7",
+        "blocks: 5": "blocks: 10",
+        "cluster: {": f"cluster: {{{features}",
+    }
+    for old, new in changes.items():
+        assert old in plan, old
+        plan = plan.replace(old, new)
+    return plan
+
+
+def test_a_late_abort_of_the_first_protocol_loses_a_part_of_a_commit(aftershock: Any) -> None:
+    """The commit is acknowledged, and its first records are aborted: of each client, as both speak version 1."""
+    rules, late = run(aftershock, held_abort("features: {transaction.version: 1}, "))
+    failed = {name for name, status in rules.items() if status == "FAIL"}
+    lost = {f"{arm} {rule}" for arm in ("librdkafka", "reference") for rule in ("lost_commit", "torn")}
+    assert failed == lost, failed
+    assert ("open", "NONE") in {(event["met"], event["answer"]) for event in late}
+
+
+def test_a_late_abort_of_the_second_protocol_is_refused(aftershock: Any) -> None:
+    """The reference client loses nothing under the same faults as librdkafka, which still speaks the first one."""
+    rules, late = run(aftershock, held_abort(""))
+    failed = {name for name, status in rules.items() if status == "FAIL"}
+    assert failed == {"librdkafka lost_commit", "librdkafka torn"}, failed
+    answers = {event["answer"] for event in late if "reference" in event["worker"]}
+    assert {"PRODUCER_FENCED"} == answers

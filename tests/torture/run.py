@@ -38,6 +38,7 @@ MODULES = {
     "14": "e14_planted_secrets",
     "15": "e15_hostile_hosts",
     "16": "e16_transactions",
+    "17": "e17_clean_transactions",
 }
 ONLY_WHEN_NAMED = ("5",)
 

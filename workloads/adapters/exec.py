@@ -115,8 +115,8 @@ class ExecLink:
                 case NodeDisconnected(broker=broker) | RequestTimedOut(broker=broker):
                     at = {} if report.at_ns is None else {"t_us": (report.at_ns - self._assignment.origin_ns) // 1000}
                     self._events.emit(report.say, node_id=broker, **at)
-                case ClientError(error=error, detail=detail):
-                    self._events.emit("client_error", error=error, detail=detail)
+                case ClientError(error=error, detail=detail, fatal=fatal):
+                    self._events.emit("client_error", error=error, detail=detail, fatal=fatal)
                 case Died(why=why):
                     raise self._child.death(why or "without a reason")
                 case Bye():

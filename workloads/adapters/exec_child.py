@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from aftershock.errors import WorkloadError
+from aftershock.errors import ClientDiedError, WorkloadError
 from aftershock.redaction import redact
 from aftershock.workloads.adapters import tether
 
@@ -168,7 +168,7 @@ class Child:
             sys.stderr.flush()
         self._last_lines.extend(line for line in text.splitlines() if line.strip())
 
-    def death(self, why: str = "") -> WorkloadError:
+    def death(self, why: str = "") -> ClientDiedError:
         """Kill a client program that has ended, closed its standard output or given up; return an error with the cause.
 
         ``why`` is the reason in the program's own report ``died``.
@@ -183,7 +183,11 @@ class Child:
             description = f"was killed by signal {-status}"
         else:
             description = f"ended with exit status {status}"
-        self._dead = WorkloadError(
-            f"the client {self.name} {description}; the last lines of its standard error:{self.last_lines}"
+        cause = f"the client {self.name} {description}"
+        self._dead = ClientDiedError(
+            f"{cause}; the last lines of its standard error:{self.last_lines}",
+            cause,
+            status if ended and not why else None,
+            self._last_lines,
         )
         return self._dead

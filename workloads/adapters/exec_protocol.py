@@ -207,11 +207,12 @@ class RequestTimedOut(_TimedReport):
 
 
 class ClientError(_Report):
-    """Report of an error after which the client continues."""
+    """Report of an error after which the program continues; a ``fatal`` one has ended the client library's work."""
 
     say: Literal["error"] = "error"
     error: str
     detail: str = ""
+    fatal: bool = False
 
 
 class Died(_Report):

@@ -108,6 +108,10 @@ class ReceiveRecorder:
         self._positions = {**starts, **delivered}
         return dict(self._positions)
 
+    def resume(self) -> None:
+        """Continue at the position that the earlier processes of this worker had reached, group or not."""
+        self._positions = self._spool.positions()
+
     def assigned(self, places: Iterable[Place], member: str | None = None, epoch: int = UNKNOWN) -> None:
         """Record partitions that were assigned in addition to those that the consumer has.
 
@@ -240,7 +244,9 @@ class ReceiveRecorder:
             rows = [[*place, positions[place], end] for place, end in ends.items()]
             progress = self._drain_progress
             read, idle_us = progress.unread_at_start - progress.unread, now_us - progress.progress_us
-            self._events.emit("drain_incomplete", t_us=now_us, positions=rows, read=read, idle_us=idle_us)
+            # of a client that has ended nobody can tell whether it would have read on
+            idle = {} if self._assignment.ended else {"idle_us": idle_us}
+            self._events.emit("drain_incomplete", t_us=now_us, positions=rows, read=read, **idle)
         self._drain = None
         reached: dict[str, dict[int, int]] = {}
         for (topic, number), position in self._positions.items():
@@ -263,16 +269,18 @@ class _DrainProgress:
 
     def gives_up(self, drain: Drain, now_us: int, unread: int) -> bool:
         """Update the progress; return True if the consumer will not reach the end in time."""
-        if unread < self.unread:
+        moves = unread < self.unread
+        if moves:
             self.progress_us, self.unread = now_us, unread
         if now_us >= drain.until_us:
             return True
         spent_us = now_us - self.start_us
         if drain.idle_us is None or spent_us < drain.idle_us:
             return False
-        # at the mean rate since the order, the rest takes spent_us * unread / read
+        # At the mean rate since the order, the rest takes spent_us * unread / read. Only a consumer that moves is slow:
+        # of one that does not it must be seen whether it stands still.
         read = self.unread_at_start - unread
-        too_slow = spent_us * unread > (drain.until_us - now_us) * read
+        too_slow = moves and spent_us * unread > (drain.until_us - now_us) * read
         return too_slow or now_us - self.progress_us >= drain.idle_us
 
 

@@ -78,9 +78,15 @@ class SendRecorder:
         schedule = self._schedule = Schedule(order.start_us, assignment.offset_us, assignment.rate_per_s or 0)
         if order.stop_us is not None:
             self._end = max(self.next, schedule.count_before(order.stop_us))
-        if not assignment.life:
+        if assignment.life:
+            # a restarted sender continues with the record that is due now
+            self.skip_due()
+
+    def skip_due(self) -> None:
+        """Record that the records that are due by now were never sent, because the client was down."""
+        schedule, assignment = self._schedule, self._assignment
+        if schedule is None:
             return
-        # A restarted sender continues with the record that is due now; earlier records were never sent and have failed.
         due = schedule.count_before(self._clock())
         first_due = due if self._end is None else min(due, self._end)
         for seq in range(self.next, first_due):

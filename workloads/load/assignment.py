@@ -83,6 +83,7 @@ class _Assignment(_Message):
     broker_racks: dict[int, str] = Field(default_factory=dict)
     security: SecuritySettings = PLAINTEXT_SETTINGS  # names the variables of the secrets, never the secrets
     life: int = Field(default=0, ge=0)  # restarts after a fault; the worker continues where the last process ended
+    ended: bool = False  # the client has ended by itself; the process only records that nothing is sent or read
     spool: Path
     events: Path
 

@@ -27,7 +27,7 @@ from aftershock.workloads.load.assignment import (
     in_reserve,
 )
 from aftershock.workloads.load.events import run_clock
-from aftershock.workloads.load.process import Progress, WorkerProcess
+from aftershock.workloads.load.process import Death, Progress, WorkerProcess
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
 from aftershock.workloads.load.spool import write_assignment
 from aftershock.workloads.load.warmup import SecondMedians
@@ -114,14 +114,23 @@ def _stat(pid: int) -> tuple[str, int]:
 _POLL_S = 0.05
 
 
+Died = Callable[[Assignment, Death], None]
+"""Function that is told at once of each client that has ended by itself."""
+
+
 class Worker:
     """Supervisor of one worker, which starts its process, and restarts it after a fault on the client is healed.
 
-    Every method raises ``WorkloadError`` if the worker's process has ended for another reason than a fault.
+    A worker whose client ends by itself is restarted without it (``adapters/ended.py``), and ``death`` says how it
+    ended; ``start_error`` is the error of one that ended before it was ready. Every method raises ``WorkloadError`` if
+    the worker's process has ended for another reason.
     """
 
-    def __init__(self, assignment: Assignment, logs: Path) -> None:
+    def __init__(self, assignment: Assignment, logs: Path, died: Died | None = None) -> None:
         self.assignment = assignment
+        self.death: Death | None = None
+        self.start_error: WorkloadError | None = None
+        self._died = died
         self.seconds = SecondMedians()
         self._logs = logs
         self._process = WorkerProcess(assignment, logs, self.seconds)
@@ -161,8 +170,13 @@ class Worker:
             write_assignment(directory, assignment)
             self._process.ended.set()
         else:
-            await self._process.start()
-            self._up.set()
+            try:
+                await self._process.start()
+                self._up.set()
+            except WorkloadError as error:
+                if self._process.death is None:
+                    raise
+                self.start_error = error
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def order(self, order: Order) -> None:
@@ -173,7 +187,7 @@ class Worker:
             try:
                 await process.order(order)
             except WorkloadError:
-                if not self._killed_by_fault(process):
+                if not self._is_replaced(process):
                     raise
         if isinstance(order, Quit) and not self._up.is_set():
             self._over.set()  # there is no process to order
@@ -193,7 +207,7 @@ class Worker:
             try:
                 return await process.ask(order)
             except WorkloadError:
-                if not self._killed_by_fault(process):
+                if not self._is_replaced(process):
                     raise
 
     async def kill(self) -> None:
@@ -216,16 +230,23 @@ class Worker:
     async def _supervise(self) -> None:
         while True:
             await self._process.ended.wait()
-            if self._process.quitting or not self._marked_down(self._process):
+            killed = self._marked_down(self._process)
+            death = None if killed else self._process.death
+            if self._process.quitting or not (killed or death):
                 self._over.set()
                 return
             self._up.clear()
+            ended = self._process.assignment.ended
+            if death is not None:
+                self.death, ended = death, True
+                if self._died is not None:
+                    self._died(self.assignment, death)
             spool, worker = self.assignment.spool, self.assignment.worker
-            while (marker := read_down_marker(spool, worker)) is not None and marker.down:  # noqa: ASYNC110 -- another process may release it
+            while killed and (marker := read_down_marker(spool, worker)) is not None and marker.down:  # noqa: ASYNC110 -- another process may release it
                 await asyncio.sleep(_POLL_S)
             self._earlier = self.progress
             assignment = self._process.assignment
-            next_life = assignment.model_copy(update={"life": assignment.life + 1})
+            next_life = assignment.model_copy(update={"life": assignment.life + 1, "ended": ended})
             self._process = WorkerProcess(next_life, self._logs, self.seconds)
             with suppress(WorkloadError):  # a failure shows by the process's end
                 await self._process.start()
@@ -234,8 +255,9 @@ class Worker:
                     await self._process.order(order.model_copy(update=update))
             self._up.set()
 
-    def _killed_by_fault(self, process: WorkerProcess) -> bool:
-        if not self._marked_down(process):
+    def _is_replaced(self, process: WorkerProcess) -> bool:
+        """Return True if another process follows one that has ended: a fault killed it, or its client has ended."""
+        if not self._marked_down(process) and process.death is None:
             return False
         if process is self._process:
             self._up.clear()
@@ -262,6 +284,17 @@ def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress
 MARGIN_S = 20.0
 """Seconds that the runner waits beyond a worker's own time limit, before it reports that the worker hangs."""
 
+
+class Standstill(NamedTuple):
+    """Where a group stopped reading after the load: per partition the position and the end that it did not reach.
+
+    ``idle_us`` is how long it had read nothing; None if all of its members had ended.
+    """
+
+    positions: dict[Place, tuple[int, int]]
+    idle_us: int | None
+
+
 DRAIN_LIMIT_S = 300.0
 """Seconds that consumers may read after the load, as long as they advance fast enough to finish in time."""
 
@@ -281,18 +314,20 @@ async def _no_wait(_worker: str) -> None:
 class Fleet:
     """Client processes of one run, which are killed when the fleet's ``async with`` block ends for any reason.
 
-    Each worker writes the log file ``<worker>.log`` in the directory ``logs``. Every command to the fleet raises
-    ``WorkloadError``, with the last lines of the worker's log, if a worker ends or hangs.
+    Each worker writes the log file ``<worker>.log`` in the directory ``logs``. A client that ends by itself is told to
+    ``died``, and the others go on. Every command to the fleet raises ``WorkloadError``, with the last lines of the
+    worker's log, if a worker ends for another reason or hangs.
     """
 
-    def __init__(self, assignments: Sequence[Assignment], logs: Path) -> None:
+    def __init__(self, assignments: Sequence[Assignment], logs: Path, died: Died | None = None) -> None:
         names = [assignment.worker for assignment in assignments]
         if len(set(names)) < len(names):
             raise ValueError(f"worker names must be unique: {sorted(names)}")
         logs.mkdir(parents=True, exist_ok=True)
         self.assignments = assignments
-        self._workers = [Worker(assignment, logs) for assignment in assignments]
+        self._workers = [Worker(assignment, logs, died) for assignment in assignments]
         self._now_us = run_clock(assignments[0].origin_ns if assignments else 0)
+        self.standstills: dict[str, Standstill] = {}  # of groups of several, by the worker of their first member
 
     async def __aenter__(self) -> Self:
         return self
@@ -309,7 +344,7 @@ class Fleet:
         """Start all workers; wait until producers know leaders, consumers have partitions, and services are ready.
 
         The workers of each sequence of ``in_turn`` start one after the other, when ``joined`` returns for the one
-        before.
+        before. Raises ``WorkloadError`` if a client of each arm ends before it is ready.
         """
         done = {worker: asyncio.Event() for names in in_turn for worker in names}
         before = {later: earlier for names in in_turn for earlier, later in itertools.pairwise(names)}
@@ -324,6 +359,14 @@ class Fleet:
                 done[name].set()
 
         await self._all(SENDERS | READERS | PIPES, start, deadline_s, "ready")
+        failed = {_arm(worker): worker.start_error for worker in self._workers if worker.start_error is not None}
+        if failed.keys() == {_arm(worker) for worker in self._workers}:
+            raise next(iter(failed.values()))
+
+    @property
+    def dead(self) -> frozenset[str]:
+        """Workers whose clients have ended by themselves."""
+        return frozenset(worker.assignment.worker for worker in self._workers if worker.death is not None)
 
     async def go(self, start_us: int) -> None:
         """Start the schedules of all producers and committers; ``start_us`` is a time on the run's clock."""
@@ -347,7 +390,8 @@ class Fleet:
 
         A consumer gives up earlier if its positions don't advance for ``idle_s``, or advance too slowly to finish.
         Return the number of offsets that consumers have not reached (worker → place → number); for a group of several
-        members, the number that no member has reached, under the name of the first.
+        members, the number that no member has reached, under the name of the first; ``standstills`` has then where the
+        group stopped.
         """
         until_us, idle_us = self._now_us() + int(limit_s * US_PER_S), int(idle_s * US_PER_S)
 
@@ -367,9 +411,15 @@ class Fleet:
                 if sum(missing.values()) < unread:
                     unread, progress_us = sum(missing.values()), now_us
                 # a partition may be on its way from one member to another
-                if not missing or len(clients) == 1 or now_us >= min(until_us, progress_us + idle_us):
-                    return clients[0].assignment.worker, missing
-                await asyncio.sleep(_DRAIN_PAUSE_S)
+                dead = all(client.death is not None for client in clients)
+                if missing and not dead and len(clients) > 1 and now_us < min(until_us, progress_us + idle_us):
+                    await asyncio.sleep(_DRAIN_PAUSE_S)
+                    continue
+                worker = clients[0].assignment.worker
+                if missing and len(clients) > 1:
+                    positions = {place: (ends[place] - count, ends[place]) for place, count in missing.items()}
+                    self.standstills[worker] = Standstill(positions, None if dead else now_us - progress_us)
+                return worker, missing
 
         # another workload in the same group consumes other topics
         readers: dict[str, list[Worker]] = {}
@@ -415,7 +465,7 @@ class Fleet:
         return {
             worker.assignment.worker: medians_us
             for worker in self._workers
-            if not worker.waits and worker.assignment.op not in PIPES
+            if not worker.waits and worker.death is None and worker.assignment.op not in PIPES
             if (medians_us := worker.seconds.medians_us())
             or worker.assignment.op in SENDERS
             or produced & topics[worker]
@@ -440,6 +490,10 @@ class Fleet:
             unmet = worker.assignment.unmet if isinstance(worker.assignment, PipeAssignment) else ""
             raise worker.overdue_error(f"is not {goal} after {deadline_s:.0f} s{unmet}")
         return results
+
+
+def _arm(worker: Worker) -> tuple[str, str]:
+    return worker.assignment.workload, worker.assignment.arm
 
 
 def _by_place(positions: Mapping[str, Mapping[Any, int]]) -> dict[Place, int]:

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aftershock.errors import WorkloadError
-from aftershock.workloads.load.assignment import Assignment, Order, Quit
+from aftershock.workloads.load.assignment import Assignment, Order, ProduceAssignment, Quit
 from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
@@ -46,6 +46,24 @@ class Progress:
     window_us: tuple[int, ...]
     traffic: Mapping[int, tuple[int, int]]
     counts: Mapping[str, int] = field(default_factory=dict)
+
+
+_CRASHES = frozenset(
+    (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
+)
+"""Signals that a process causes itself; others come from another process or from the kernel's memory management."""
+
+
+class Death(NamedTuple):
+    """End of a client that neither the runner nor a fault caused.
+
+    ``status`` is the exit status, or the negative number of the signal; None if the client only gave up. ``lines`` are
+    the last of its output.
+    """
+
+    why: str
+    status: int | None
+    lines: tuple[str, ...]
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -80,7 +98,9 @@ class WorkerProcess:
         self._listener: asyncio.Task[None] | None = None
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self.quitting = False  # the worker was ordered to end
+        self.is_ready = False
         self._reason: str | None = None
+        self._of_client: Mapping[str, Any] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -100,7 +120,7 @@ class WorkerProcess:
             )
         self._listener = asyncio.create_task(self._listen(self._process))
         ready = await self._request("ready", self.assignment.model_dump_json())
-        self.reports = tuple(ready.get("reports", ()))
+        self.reports, self.is_ready = tuple(ready.get("reports", ())), True
 
     async def order(self, order: Order) -> None:
         if self.ended.is_set() and not self.quitting:
@@ -129,6 +149,38 @@ class WorkerProcess:
         if not self.quitting:
             raise self.early_end_error()
 
+    @property
+    def death(self) -> Death | None:
+        """The end of the client by itself; None if it runs, was ordered to end, or the worker failed instead.
+
+        A setting that a library refuses at its start is an error of the plan. A process that another one killed, and
+        a benchmark, whose load ends with it, are failures of the run.
+        """
+        assignment = self.assignment
+        if not self.ended.is_set() or self.quitting or assignment.ended or assignment.op == "pipe":
+            return None
+        if isinstance(assignment, ProduceAssignment) and assignment.num_records is not None:
+            return None
+        in_process = assignment.client == "confluent"
+        if in_process and not self.is_ready:
+            return None
+        if (told := self._of_client) is not None:
+            return Death(str(told["cause"]), told["status"], tuple(told["lines"]))
+        status = self._process.returncode if self._process else None
+        if in_process and self._reason is None and status is not None:  # a native library can end its process
+            if -status in _CRASHES:
+                why = f"the process was killed by signal {-status} ({signal.Signals(-status).name})"
+                return Death(why, status, self._last_lines())
+            if status > 0:
+                return Death(f"the process ended with exit status {status}", status, self._last_lines())
+        return None
+
+    def _last_lines(self, count: int = LOG_LINES) -> tuple[str, ...]:
+        lines: deque[str] = deque(maxlen=count)
+        with contextlib.suppress(OSError), self.log.open(errors="replace") as file:
+            lines.extend(line.rstrip() for line in file)
+        return tuple(lines)
+
     def early_end_error(self) -> WorkloadError:
         if self._reason is not None:
             return self.error(f"ended early: {self._reason}", log_lines=0)
@@ -137,10 +189,7 @@ class WorkerProcess:
         return self.error(f"ended early: {end}")
 
     def error(self, problem: str, log_lines: int = LOG_LINES) -> WorkloadError:
-        lines: deque[str] = deque(maxlen=log_lines)
-        with contextlib.suppress(OSError), self.log.open(errors="replace") as file:
-            lines.extend(file)
-        shown = "".join(f"\n    {line.rstrip()}" for line in lines)
+        shown = "".join(f"\n    {line}" for line in self._last_lines(log_lines))
         assignment = self.assignment
         subject = f"the {_ROLES[assignment.op]} of arm {assignment.arm} in workload {assignment.workload}"
         return WorkloadError(f"{subject} {problem}; its log is {self.log}{shown}")
@@ -183,7 +232,7 @@ class WorkerProcess:
                             traffic={int(broker): (sent, received) for broker, (sent, received) in traffic.items()},
                         )
                     case "died":
-                        self._reason = message["why"]
+                        self._reason, self._of_client = message["why"], message.get("client")
                     case "done" | "ready" as report:
                         answer = self._answers.pop(message.pop("did") if report == "done" else report, None)
                         if answer and not answer.done():

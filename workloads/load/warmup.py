@@ -65,11 +65,15 @@ class SecondMedians:
 
 @dataclass(frozen=True)
 class WarmupState:
-    """Result of the warm-up rule, with a sentence about the client with the most drift, and all ``unsettled`` ones."""
+    """Result of the warm-up rule, with a sentence about the client with the most drift, and all ``unsettled`` ones.
+
+    Of these, the ``silent`` ones have completed nothing.
+    """
 
     ok: bool
     why: str
     unsettled: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
 
 
 def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
@@ -79,7 +83,8 @@ def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
     drifts = {name: _drift(list(series)) for name, series in medians_us.items()}
     furthest = max(drifts, key=lambda name: drifts[name][0])
     unsettled = tuple(sorted(name for name, (excess, _) in drifts.items() if excess > 1))
-    return WarmupState(ok=not unsettled, why=f"{furthest}: {drifts[furthest][1]}", unsettled=unsettled)
+    silent = tuple(sorted(name for name, series in medians_us.items() if not series))
+    return WarmupState(not unsettled, f"{furthest}: {drifts[furthest][1]}", unsettled, silent)
 
 
 def _drift(series: list[float]) -> tuple[float, str]:

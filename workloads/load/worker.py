@@ -14,7 +14,8 @@ the runner writes to the worker's standard input::
     {"do": "quit"}                     ->
                                        <-  {"say": "done", "did": "quit"}
 
-A worker that fails reports ``{"say": "died", "why": ...}``. The worker's standard error, with librdkafka's log lines,
+A worker that fails reports ``{"say": "died", "why": ...}``, with ``"client": {"cause": ..., "status": ..., "lines":
+[...]}`` if not the worker but its client ended. The worker's standard error, with librdkafka's log lines,
 is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C; after SIGTERM it
 closes the client and exits, between SIGUSR1 and SIGUSR2 a consumer does not poll.
 """
@@ -39,7 +40,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import KafkaException
 
-from aftershock.errors import WorkloadError
+from aftershock.errors import ClientDiedError, WorkloadError
 from aftershock.redaction import RedactingFormatter
 from aftershock.workloads.load.assignment import (
     Assignment,
@@ -204,6 +205,8 @@ def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
         library = "service"
     if isinstance(assignment, ProduceAssignment) and assignment.num_records is not None:
         library = "benchmark"
+    if assignment.ended:
+        library = "ended"
     role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer", "pipe": "Pipe"}[assignment.op]
     module = import_module(f"aftershock.workloads.adapters.{library}")
     return cast("Client", getattr(module, f"{library.title()}{role}")(assignment, clock, events))
@@ -247,7 +250,7 @@ def main() -> int:
         assignment = parse_assignment(inbox.wait())
         clock = run_clock(assignment.origin_ns)
         events = Events(assignment, clock)
-        if assignment.life:
+        if assignment.life and not assignment.ended:
             events.emit("restarted", life=assignment.life)
         client = make_client(assignment, clock, events)
         client.prepare()
@@ -268,11 +271,23 @@ def main() -> int:
             reason = f"librdkafka: {error.args[0].str()}"
         elif isinstance(error, OSError) and error.errno == errno.ENOSPC and assignment:
             reason = str(full_error(assignment.spool))
-        outbox.report("died", why=reason)
+        outbox.report("died", why=reason, **_of_client(error, reason, assignment))
         return 1
     finally:
         outbox.flush(_FLUSH_S)
     return 0
+
+
+def _of_client(error: Exception, reason: str, assignment: Assignment | None) -> dict[str, Any]:
+    """Return what the report ``died`` says of a client program or library that ended; nothing of another failure.
+
+    Of librdkafka only the client under test counts: workers of other clients use it to look up offsets.
+    """
+    if isinstance(error, ClientDiedError):
+        return {"client": {"cause": error.cause, "status": error.status, "lines": error.lines}}
+    if isinstance(error, KafkaException) and assignment is not None and assignment.client == "confluent":
+        return {"client": {"cause": reason, "status": None, "lines": ()}}
+    return {}
 
 
 def _serve(

@@ -8,7 +8,9 @@ is below the new log start are out of range and reset according to ``auto.offset
 deleted records as lost.
 
 After ``recreate_topic`` clients that use topic ids (KIP-516) must learn the new id; clients that use topic names see
-offsets start at 0 again. If the runner dies after the deletion of the topic, the undo creates the topic.
+offsets start at 0 again. With ``for``, the topic does not exist for that time, and then appears: producers and
+subscriptions, also those of a pattern, must find it. If the runner dies after the deletion of the topic, the undo
+creates the topic.
 
 ``elect`` elects the leaders of a topic's partitions by Kafka's leader election (KIP-460). In a ``preferred`` election
 the first replica of every partition becomes its leader. In an ``unclean`` election any live replica of a partition
@@ -19,7 +21,7 @@ acknowledged records, and their offsets are used again.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
@@ -29,11 +31,13 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
+    ForRule,
     Impact,
     Injection,
     InjectionContext,
     PlanContext,
     Report,
+    report_each_second,
 )
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import elect_preferred_leaders, perform
@@ -49,7 +53,7 @@ class TopicFault(Fault):
 
     family = "Kafka"
     exposure_target = "topics"
-    for_rule = "refused"
+    for_rule: ClassVar[ForRule] = "refused"
 
     topic: str
 
@@ -191,11 +195,12 @@ RECREATE_ERASES = ("lost", "duplicate", "order")
 
 @dataclass(eq=False)
 class RecreateTopicInjection(Injection):
-    """Replacement of a topic that has the id ``topic_id`` before the fault."""
+    """Replacement of a topic that has the id ``topic_id`` before the fault; ``stays_away`` until the heal, or not."""
 
     topic: str
     topic_id: str
     partitions: int
+    stays_away: bool = False
 
     async def inject(self) -> None:
         world, clock = self.context.world, self.context.clock
@@ -203,40 +208,59 @@ class RecreateTopicInjection(Injection):
         async def not_deleted() -> str | None:
             return f"the topic {self.topic} is not yet deleted" if self.topic in await world.topic_ids() else None
 
+        async def replace() -> None:
+            await world.delete_topic(self.topic)
+            await wait_until(not_deleted, clock, RECREATED_DEADLINE_MS)
+            if not self.stays_away:
+                await perform(self.undo, world, clock)
+
+        await run_to_completion(replace())
+        if not self.stays_away:
+            await self.confirm_healed()
+
+    async def confirm_healed(self) -> None:
+        """Wait until each partition of the new topic has a leader."""
+
         async def not_led() -> str | None:
-            states = await world.partitions([self.topic])
+            states = await self.context.world.partitions([self.topic])
             led = sum(state.leader is not None for state in states)
             missing = f"{led} of {self.partitions} partitions of the new topic {self.topic} have a leader"
             return None if led == self.partitions else missing
 
-        async def replace() -> None:
-            await world.delete_topic(self.topic)
-            await wait_until(not_deleted, clock, RECREATED_DEADLINE_MS)
-            await perform(self.undo, world, clock)
+        await wait_until(not_led, self.context.clock, RECREATED_DEADLINE_MS)
 
-        await run_to_completion(replace())
-        await wait_until(not_led, clock, RECREATED_DEADLINE_MS)
-
-    async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that the topic has another topic id than before the fault."""
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Report that the topic has another topic id than before the fault, or each second that there is no topic."""
+        if self.stays_away:
+            await report_each_second(self._absence, report, self.context.clock, until_us)
+            return
         now = (await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)).get(self.topic)
         ok = now is not None and now != self.topic_id
         what = f"topics named {self.topic} whose topic id, now {now}, is not the earlier id {self.topic_id}"
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
+    async def _absence(self) -> Witness:
+        ids = await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)
+        absent = self.topic not in ids
+        return Witness(f"topics named {self.topic} that Kafka does not list", 1, float(absent), "topics", 1, absent)
+
 
 class RecreateTopic(TopicFault):
-    """Delete a topic and create it again with the same partitions, replicas and settings."""
+    """Delete a topic and create it again with the same partitions, replicas and settings, at once or after a time."""
 
     band = Band("#ad494a", "recreate topic")
-    proof = "Kafka lists the topic with another topic id."
-    remedy = "The new topic stays. If the fault is interrupted after the deletion, the topic is created."
+    proof = "Kafka lists the topic with another topic id; with `for`, Kafka lists no such topic (read each second)."
+    remedy = (
+        "With `for`, the topic is created, and each partition has a leader. Without, the new topic stays. If the fault "
+        "is interrupted after the deletion, the topic is created."
+    )
+    for_rule = "optional"
     permanent_effect = "The topic has another topic id and none of the earlier records."
     exclusive_resources = tuple(ExclusiveResource(name, "topics") for name in ("assignment", "records", "settings"))
     allowance_ms = 2_000  # 0.3 s for six partitions
     apis = ("DescribeConfigs", "CreateTopics", "DeleteTopics")
 
-    drawn = ("{topic: TOPIC}",)
+    drawn = ("{topic: TOPIC}", "{topic: TOPIC, for: 4s}")
     kind: Literal["recreate_topic"] = "recreate_topic"
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:
@@ -257,7 +281,8 @@ class RecreateTopic(TopicFault):
         replicas = [[state.partition, list(state.replicas)] for state in states]
         undo = Undo("create_topic", {"topic": self.topic, "replicas": replicas, "config": config})
         targets = Targets(topics=(self.topic,), roles={"topic_id": topic_id, "permits": RECREATE_ERASES})
-        return RecreateTopicInjection(context, targets, self.topic, topic_id, len(states), undo=undo)
+        stays_away = self.for_ is not None
+        return RecreateTopicInjection(context, targets, self.topic, topic_id, len(states), stays_away, undo=undo)
 
 
 ELECTED_DEADLINE_MS = 30_000

@@ -10,7 +10,7 @@ import random
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictInt, WithJsonSchema, model_validator
 
@@ -174,6 +174,10 @@ class TamperFault(Fault):
     probability: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the matching requests to which the rule applies, drawn by the compiler"
     )
+    per: Literal["fault", "client"] = Field(
+        default="fault",
+        description="`client` counts matching requests (`nth`, `probability`, `answers`) for each client.id by itself",
+    )
 
     @model_validator(mode="after")
     def _consistent_selectors(self) -> Self:
@@ -258,7 +262,7 @@ class TamperFault(Fault):
         if self.client is not None:
             text = next(iter(self.clients().values()))
             clients = [worker.name for worker in await select_clients(text, world, draws)]
-        rule |= {"clients": clients, "nth": self.nth}
+        rule |= {"clients": clients, "nth": self.nth, "per_client": self.per == "client"}
         rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.rule_action(draws)}
         document = rule_from(rule).as_json()
         targets = Targets(topics=tuple(self.topics().values()), clients=tuple(clients), roles={"rule": document})

@@ -12,14 +12,9 @@ broker served a request whose response is lost; a retry repeats the effect of th
 Under ``duplicate_request``, the client gets one response to a request that reaches the broker twice. TCP never
 duplicates a request, but a proxy, a replay or a client that retries too early can duplicate a request.
 
-If ``close_mid_frame`` lets only half of a response arrive, the broker has served the request, but the client can't
-decode the response. If only half of a request arrives, the broker discards the request.
-
-Under ``answer_error``, a request that would change state at the broker never reaches the broker; the wire proxy answers
-with the error for everything that the request names. The broker serves a read-only request, and the wire proxy puts the
-error into the broker's response, for the fault's topic and partition.
-
-Under ``hide_error``, the broker refuses the request, and the wire proxy reports success to the client.
+If ``close_mid_frame`` lets only the start of a response arrive, the broker has served the request, but the client can't
+decode the response. If only the start of a request arrives, the broker discards the request. With ``after_bytes`` of 0
+to 3, not even the length of the message arrives; from 4 on, the receiver knows how much it should wait for.
 
 ``falsify_hints`` names a wrong broker, given by the plan, as leader, as address of the leader or as preferred replica,
 or a fetch session that no broker gave out. After ``strip_hints`` a client must request metadata, or fetch without a
@@ -30,19 +25,18 @@ session.
 * The hint ``session_id`` in a Fetch response is the id of the fetch session that the broker granted (KIP-227).
 * The hint ``preferred_replica`` in a Fetch response names the replica that the consumer should read from (KIP-392).
 
-Responses to harmless probes contain no hints and no errors, so the wire proxy's count of changed responses is the only
-witness of a hint fault and of ``hide_error``.
+Responses to harmless probes contain no hints, so the wire proxy's count of changed responses is the only witness of a
+hint fault.
 """
 
 import random
 from collections.abc import Iterator
-from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, StrictBool, WithJsonSchema
+from pydantic import Field, StrictBool, StrictInt
 
 from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext
-from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, TamperFault, known_to_kafka
+from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, TamperFault
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.sections.document import Problem
 from aftershock.faults.sections.units import Duration
@@ -194,14 +188,21 @@ class CloseMidFrame(TamperFault):
 
     drawn = (
         "{api: Produce, message: [request, response], probability: [0.1, 0.5]}",
+        "{api: Produce, message: request, probability: [0.1, 0.5], after_bytes: [0, 3, 4, 60]}",
         "{api: Fetch, probability: [0.1, 0.5]}",
+        "{api: Fetch, probability: 0.2, after_bytes: [3, 4, 60]}",
     )
-    rule_fields = ("message",)
+    rule_fields = ("message", "after_bytes")
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
-    message: Annotated[
-        Literal["request", "response"], Field(description="message of which only the first half arrives")
-    ] = "response"
+    message: Annotated[Literal["request", "response"], Field(description="message of which only the start arrives")] = (
+        "response"
+    )
+    after_bytes: Annotated[StrictInt, Field(ge=0, le=100_000_000)] | None = Field(
+        default=None,
+        description="bytes of the message that arrive, its length prefix of 4 bytes included; at most all but the last "
+        "one, by default half of the message",
+    )
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
         """Return a witness that the connection of a probe was closed before a whole response."""
@@ -226,62 +227,6 @@ class HintFault(UnprobedFault):
     rule_fields = ("hints",)
     api: Api | None = None
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
-
-
-@cache
-def error_codes() -> dict[str, int]:
-    """Return the code of each of Kafka's errors, by its name."""
-    from kio.schema.errors import ErrorCode  # noqa: PLC0415 -- imports kio's messages
-
-    return {code.name.upper(): code.value for code in ErrorCode if code.value}
-
-
-KafkaError = Annotated[
-    str,
-    AfterValidator(lambda name: known_to_kafka("error", name, error_codes())),
-    WithJsonSchema({"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}),
-]
-
-
-class ErrorFault(TamperFault):
-    """Base of faults that put an error into the responses of a Kafka API, or remove it."""
-
-    api: Api
-    error: KafkaError
-
-    def rule_action(self, draws: Draws) -> dict[str, Any]:
-        return super().rule_action(draws) | {"error": error_codes()[self.error]}
-
-
-class AnswerError(ErrorFault):
-    """Answer requests of a Kafka API with an error."""
-
-    band = Band("#e6550d", "error")
-    proof = "A probe is answered with the error. The wire proxy counts altered requests (read each second)."
-    remedy = "The rule is removed, and a probe is answered without the error."
-
-    drawn = (
-        "{api: Produce, error: [NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT], probability: [0.1,0.5]}",  # noqa: E501 -- YAML in one piece
-        "{api: Fetch, error: [NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE, FENCED_LEADER_EPOCH], probability: [0.1,0.5]}",  # noqa: E501 -- YAML in one piece
-        "{api: OffsetCommit, error: [NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS], probability: [0.1, 0.5]}",
-    )
-    kind: Literal["answer_error"] = "answer_error"
-
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
-        """Return a witness that the response to a probe contains the error code."""
-        answered = error_codes()[self.error] in now.errors
-        return Witness(f"matching probes answered with {self.error}", 1, float(answered), "probes", 1, answered)
-
-
-class HideError(UnprobedFault, ErrorFault):
-    """Hide an error in brokers' responses, so that clients take refused requests for successful ones."""
-
-    band = Band("#a63603", "hidden error")
-    unavailable = "unknown"  # a client may wait for records that no broker has
-    proof = "The wire proxy counts the responses in which it hid the error (read each second)."
-    remedy = "The rule is removed."
-
-    kind: Literal["hide_error"] = "hide_error"
 
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)

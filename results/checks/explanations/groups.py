@@ -200,7 +200,7 @@ def _loses_heartbeats(rule: Mapping[str, Any], lease: int) -> bool:
     apis = {*(rule.get("versions") or {}), rule.get("api")} - {None}
     if apis and apis.isdisjoint(_GROUP_APIS):
         return False
-    return rule.get("do") in _LOSING or 1_000 * int(rule.get("delay_ms") or 0) >= lease
+    return rule.get("do") in _LOSING or 1_000 * int(rule.get("delay_ms") or rule.get("throttle_ms") or 0) >= lease
 
 
 def _cuts_off(evidence: Evidence, harm: Harm, client: Client, nodes: frozenset[int] | None, lease: int) -> bool:

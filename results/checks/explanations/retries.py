@@ -25,7 +25,7 @@ from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import LEGACY_DELAY_MS, Harm, harms_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.manifest import LEADERS
-from aftershock.results.evidence.outages import KILLED, worker_outages
+from aftershock.results.evidence.outages import KILLED, deaths_of, worker_outages
 
 IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
 _IN_FLIGHT_DEFAULT = 5
@@ -41,7 +41,7 @@ _TELLING = ("reference",)
 def of_retries(evidence: Evidence) -> Iterator[Explanation]:
     """Yield what second attempts and kills of each producer explain."""
     harms = harms_of(evidence, max((phase.end_us for phase in evidence.phases), default=0))
-    kills = worker_outages(evidence, KILLED)
+    kills, died = worker_outages(evidence, KILLED), {death.worker for death in deaths_of(evidence)}
     for client in evidence.clients:
         if not client.produces_to:
             continue
@@ -49,6 +49,8 @@ def of_retries(evidence: Evidence) -> Iterator[Explanation]:
         for worker in client.workers("produce"):
             for start_us, end_us in kills.get(worker, ()):
                 killed = replace(own, cause=f"the kill of {worker}", evidence="journal.jsonl")
+                if worker in died and start_us == kills[worker][-1][0]:
+                    killed = replace(own, cause=f"the end of {worker}", evidence="events.jsonl")
                 yield from for_rules(
                     replace(killed, from_us=start_us, until_us=end_us), ("order", "produce"), ("backward", "produce")
                 )

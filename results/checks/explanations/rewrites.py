@@ -8,7 +8,8 @@ them), and only of records that were acknowledged before it ended.
 fault                             explains
 ================================  ==================================================================================
 ``delete_records``                losses below the offset that it asked for (``roles.before``), by partition
-``recreate_topic``                losses before its end; readers meet the offsets of the new topic again after it
+``recreate_topic``                losses before its end; readers meet the offsets of the new topic again after it, and
+                                  groups have no committed offset there
 a clock ahead of the retention    losses below the first offset that the partition still has
 power cut, damaged segment,       losses at or above the start of the first leader epoch that began after the fault
 unclean election                  did (`leadership.py`); without a leader history the evidence can't tell
@@ -64,6 +65,9 @@ def _of_topic(
     fault, kind = str(line["fault"]), str(line.get("kind"))
     begun_us = min(entry["t_us"] for entry in evidence.journal if entry["fault"] == fault)
     plain = Explanation("", "", f"{fault} ({kind}) of {topic}", "journal.jsonl", topic=topic, until_us=over_us)
+    # rows of clients have the id that the topic had when the run began
+    ids = {entry["name"]: entry.get("topic_id") for entry in evidence.run.get("topics", ())}
+    plain = replace(plain, topic_id=ids.get(topic) or None)
     places = [place for word in roles["permits"] for place in _WORDS.get(word, ())]
     if isinstance(roles.get("before"), Mapping):
         for number, offset in roles["before"].items():
@@ -80,6 +84,11 @@ def _of_topic(
         again = [place for place in places if place not in TRUNCATED]
         yield from for_rules(plain, *gone)
         yield from for_rules(replace(plain, from_us=begun_us), *again)
+        if "topic_id" in roles:
+            # a record of which another one has the offset now may have been read long before
+            yield from for_rules(plain, ("collision", "consume"))
+            # the coordinator has deleted what groups had committed of the topic
+            yield from for_rules(replace(plain, from_us=begun_us), ("commit_behind", "consume"))
 
 
 def _truncated(

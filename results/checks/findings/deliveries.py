@@ -101,12 +101,14 @@ def of_lanes(delivered: DataFrame, dims: Dims) -> DataFrame | None:
 
 
 def _co_owned(lanes: DataFrame) -> DataFrame:
-    # the next lane of another member is that at which the sorted lanes change their member
-    in_turn = Window.partitionBy("run", "group", "topic", "partition").orderBy("start", "member", "lane")
-    changed = F.when(F.lead("member").over(in_turn) != F.col("member"), F.lead("start").over(in_turn))
-    onwards = in_turn.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    # the next lane of another member is that at which the sorted lanes change their member; in descending order,
+    # because Spark recomputes frames that reach forwards for every row
+    order = [F.col(name).desc() for name in ("start", "member", "lane", "client", "worker")]
+    back = Window.partitionBy("run", "group", "topic", "partition").orderBy(*order)
+    changed = F.when(F.lag("member").over(back) != F.col("member"), F.lag("start").over(back))
+    onwards = back.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     followed = lanes.withColumn("changed", changed).withColumn(
-        "other_us", F.first("changed", ignorenulls=True).over(onwards)
+        "other_us", F.last("changed", ignorenulls=True).over(onwards)
     )
     at = place_of(topic="topic", partition="partition", from_us="other_us", until_us="end", worker="worker")
     facts = [Fact("co_owned", "consume", F.col("client"), 1, F.col("other_us") <= F.col("end"), at)]

@@ -2,14 +2,15 @@
 
 The log is read at isolation level 0 and its control batches are decoded, so no client library is believed.
 
-* ``aborted_read``: a reader of committed records got a record whose transaction was aborted (Adya's G1a). A service
-  that promises exactly once is such a reader: none of its outputs may name an aborted input.
+* ``aborted_read``: a reader of committed records got a record whose transaction was aborted (Adya's G1a), or had not
+  ended when the log was read, after the reader. A service that promises exactly once is such a reader: none of its
+  outputs may name an aborted input.
 * ``torn``: some records of a transaction are committed, and others are aborted or missing. Only acknowledged records
-  can be missing.
+  can be missing. A record that was written outside of its transaction is missing in it, and visible all the same.
 * ``lost_commit``: a transaction whose commit was acknowledged has a record that was aborted or is missing.
 * ``unaborted``: a transaction whose abort was acknowledged, or whose commit was never asked for, has a committed
-  record. An abort after a commit that got no answer breaks Kafka's rules, and version 1 of the transactions permits
-  that the commit wins (``unaborted_permitted``).
+  record, or one outside of the transaction. An abort after a commit that got no answer breaks Kafka's rules, and
+  version 1 of the transactions permits that the commit wins (``unaborted_permitted``).
 * ``fenced_write``: a batch whose producer epoch is lower than that of an earlier batch or marker of its producer id in
   the partition. Order of the log, not of time: until the marker is written, a fenced producer may still write. With
   version 2, markers have the epoch of the next transaction.
@@ -28,7 +29,16 @@ from aftershock.results.checks.findings.records import LOG_READER, Fact, explode
 from aftershock.results.evidence.transactions import reads_committed
 from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
-from aftershock.results.tables.settled import ABORT, BITS, COMMIT, OPEN, bits_of, in_buckets, with_fate
+from aftershock.results.tables.settled import (
+    ABORT,
+    BITS,
+    COMMIT,
+    OPEN,
+    bits_of,
+    in_buckets,
+    of_kafka_producer,
+    with_fate,
+)
 
 _PRODUCER = ("run", "producer_id")
 _RECORD = (*_PRODUCER, "seq")
@@ -54,9 +64,16 @@ def _aborted_reads(read: Tables, fates: DataFrame, dims: Dims) -> DataFrame:
     delivered = (
         read.outcomes.where(F.col("op") == "consume").drop("client").join(of_readers, ["run", "workload", "arm"])
     )
-    rows = with_fate(delivered, fates).where(F.col("fate").isin(COMMIT, ABORT)).withColumn("record", record())
-    client = F.concat_ws("/", "workload", "arm")
-    return explode_facts(rows, [Fact("aborted_read", "consume", client, 1, F.col("fate") == ABORT)])
+    broken = F.col("fate") != COMMIT
+    # reads of committed records are only counted
+    rows = (
+        with_fate(delivered, fates)
+        .where(F.col("fate").isNotNull())
+        .groupBy("run", "workload", "arm", broken.alias("broken"), F.when(broken, record()).alias("record"))
+        .agg(F.count("*").alias("n"))
+    )
+    client, n = F.concat_ws("/", "workload", "arm"), F.col("n")
+    return explode_facts(rows, [Fact("aborted_read", "consume", client, n, F.when(F.col("broken"), n))])
 
 
 def _aborted_inputs(log: DataFrame, outputs: DataFrame, fates: DataFrame, dims: Dims) -> DataFrame:
@@ -82,11 +99,11 @@ def _of_producers(read: Tables, fates: DataFrame, persist: Callable[[DataFrame],
     """Return the findings about what producers know of their transactions.
 
     Records are compared as bits of the producers' sequence numbers (``tables/settled.py``), so only records that are
-    missing are looked up one by one.
+    missing are looked up one by one. Transactions that break no rule are only counted, and have no ``details``.
     """
     logged = with_fate(read.log, fates).where("seq is not null")
     in_log = {
-        "committed": F.col("fate") == COMMIT,
+        "committed": F.col("fate").isNull() | (F.col("fate") == COMMIT),
         "aborted": F.col("fate") == ABORT,
         "undecided": F.col("fate") == OPEN,
         "logged": F.col("fate").isNotNull(),
@@ -97,7 +114,7 @@ def _of_producers(read: Tables, fates: DataFrame, persist: Callable[[DataFrame],
     own = read.transactions.select(*_TRANSACTION, "last_seq")
     parts = in_buckets(own, "first_seq", "last_seq")
     for table in (known, acked):
-        parts = parts.join(table, [*_PRODUCER, "bucket"], "left")
+        parts = parts.join(beside(table), [*_PRODUCER, "bucket"], "left")
     parts = parts.withColumn("missing", F.expr("coalesce(acked, 0) & ~coalesce(logged, 0)"))
     counts = []
     for kind in _KINDS:
@@ -106,28 +123,33 @@ def _of_producers(read: Tables, fates: DataFrame, persist: Callable[[DataFrame],
         lowest = F.expr(f"bucket * {BITS} + cast(round(log2({kind} & -{kind})) as int)")
         counts.append(F.sum(F.bit_count(kind)).alias(kind))
         counts.append(F.min(F.when(F.col(kind) != 0, lowest)).alias(f"first_{kind}"))
-    judged = persist(parts.groupBy(*_TRANSACTION, "last_seq").agg(*counts))
-    for kind in _KINDS:
-        seq = F.col(f"first_{kind}")
-        judged = judged.withColumn(f"first_{kind}", F.when(seq.isNotNull(), F.struct("producer_id", seq.alias("seq"))))
-    client = F.concat_ws("/", "workload", "arm")
-    decided = F.col("undecided") == 0
+    transactions = parts.groupBy(*_TRANSACTION, "last_seq").agg(*counts)
+    client, n = F.concat_ws("/", "workload", "arm"), F.col("n")
+    decided, visible = F.col("undecided") == 0, F.col("committed") > 0
     lacking = (F.col("aborted") > 0) | (F.col("missing") > 0)
+    uncommitted = F.col("outcome").isin("aborted", "failed")
+    anomalous = ~decided | lacking & (visible | (F.col("outcome") == "committed")) | uncommitted & visible
+    firsts = [F.struct("producer_id", F.col(f"first_{kind}").alias("seq")).alias(f"first_{kind}") for kind in _KINDS]
+    details = F.when(anomalous, F.struct("first_seq", "last_seq", *_KINDS, *firsts)).alias("details")
+    counted = transactions.groupBy("run", "workload", "arm", "outcome", "commit_asked", "version", details)
+    columns = {kind: F.coalesce(F.col("details")[kind], F.lit(0)) for kind in _KINDS}
+    for kind in _KINDS:
+        first = F.col("details")[f"first_{kind}"]
+        columns[f"first_{kind}"] = F.when(first["seq"].isNotNull(), first)
+    judged = persist(counted.agg(F.count("*").alias("n")).withColumns(columns).drop("details"))
     gone = _placed(judged, sent).withColumn("record", F.coalesce("first_aborted", "first_missing"))
     # what only misses records may have the causes of lost records; nothing explains a marker
     at = F.when(F.col("aborted") == 0, F.col("place"))
-    is_commit = F.when(decided & (F.col("outcome") == "committed"), 1)
+    is_commit = F.when(decided & (F.col("outcome") == "committed"), n)
     of_gone = [
-        Fact("torn", "produce", client, F.when(decided, 1), (F.col("committed") > 0) & lacking, at),
+        Fact("torn", "produce", client, F.when(decided, n), visible & lacking, at),
         Fact("lost_commit", "produce", client, is_commit, lacking, at),
-        Fact("undecided", "produce", client, F.when(~decided, 1), 1),
+        Fact("undecided", "produce", client, F.when(~decided, n), n),
     ]
-    uncommitted = F.col("outcome").isin("aborted", "failed")
     permitted = F.coalesce(F.col("commit_asked") & (F.coalesce("version", F.lit(1)) == 1), F.lit(False))
-    visible = F.col("committed") > 0
     of_visible = [
-        Fact("unaborted", "produce", client, F.when(decided & uncommitted, 1), visible & ~permitted),
-        Fact("unaborted_permitted", "produce", client, F.when(decided & uncommitted & permitted, 1), visible),
+        Fact("unaborted", "produce", client, F.when(decided & uncommitted, n), visible & ~permitted),
+        Fact("unaborted_permitted", "produce", client, F.when(decided & uncommitted & permitted, n), visible),
     ]
     seen = judged.withColumn("record", F.col("first_committed"))
     return explode_facts(gone, of_gone).unionByName(explode_facts(seen, of_visible))
@@ -135,7 +157,7 @@ def _of_producers(read: Tables, fates: DataFrame, persist: Callable[[DataFrame],
 
 def _placed(judged: DataFrame, sent: DataFrame) -> DataFrame:
     """Add the ``place`` of the first missing record of each transaction, as its producer knows it."""
-    lacking = judged.where("missing > 0").select(*_PRODUCER, F.col("first_missing")["seq"].alias("seq"))
+    lacking = judged.where("missing > 0").select("run", "first_missing.*")
     place = place_of(
         topic="topic",
         partition="partition",
@@ -151,13 +173,14 @@ def _placed(judged: DataFrame, sent: DataFrame) -> DataFrame:
         sent = sent.limit(0)  # so that no record is read
     placed = lacking.distinct().join(sent.select(*_RECORD, place.alias("place")), [*_RECORD])
     placed = placed.groupBy(*_RECORD).agg(F.min("place").alias("place"))
-    return judged.withColumn("seq", F.col("first_missing")["seq"]).join(placed, [*_RECORD], "left").drop("seq")
+    missing = {name: F.col("first_missing")[name] for name in ("producer_id", "seq")}
+    return judged.withColumns(missing).join(placed, [*_RECORD], "left").drop(*missing)
 
 
 def _fenced(batches: DataFrame) -> DataFrame:
-    before = Window.partitionBy("run", "topic", "partition", "kafka_producer_id").orderBy("first_offset")
-    before = before.rowsBetween(Window.unboundedPreceding, -1)
+    before = of_kafka_producer().orderBy("first_offset").rowsBetween(Window.unboundedPreceding, -1)
     rows = batches.where("kafka_producer_id is not null").withColumn("highest", F.max("kafka_epoch").over(before))
-    data = rows.where("marker is null").withColumn("record", no_record())
     lower = F.coalesce(F.col("kafka_epoch") < F.col("highest"), F.lit(False))
-    return explode_facts(data, [Fact("fenced_write", "consume", F.lit(LOG_READER), 1, lower)])
+    counts = F.count("*").alias("n"), F.count_if(lower).alias("lower")
+    data = rows.where("marker is null").groupBy("run").agg(*counts).withColumn("record", no_record())
+    return explode_facts(data, [Fact("fenced_write", "consume", F.lit(LOG_READER), F.col("n"), F.col("lower"))])

@@ -130,7 +130,13 @@ def lanes(evidence: Evidence, leaders: Leaders | None = None) -> list[Lane]:
                 numbers = {number for name, number in named if name == topic and number is not None}
                 seats |= seats_of(evidence, terrain, topic, leaders, numbers)
         whole = _lasting(spans(post, [*seats, *central], scene, from_us, to_us), side, end_us)
-        by_seat = {seat: _lasting(spans(post, [seat, *central], scene, from_us, to_us), side, end_us) for seat in seats}
+        if transacts:
+            # a transaction ends when each of its partitions has its marker, and the next one waits for that
+            by_seat = dict.fromkeys(seats, whole)
+        else:
+            by_seat = {
+                seat: _lasting(spans(post, [seat, *central], scene, from_us, to_us), side, end_us) for seat in seats
+            }
         by_partition = {(seat.topic, number): by_seat[seat] for seat, numbers in seats.items() for number in numbers}
         deadline_us = 1000 * int(options.get("deadline_ms", 0)) or to_us
         result.append(Lane(owner, side, topics, end_us, deadline_us, whole, by_partition))

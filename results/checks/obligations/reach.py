@@ -164,7 +164,8 @@ which answers them (a frozen node) or closes their connections (a cut link); or 
 class Tampering:
     """What a rule of the wire proxy does to requests, from the fault's ``roles.rule`` in the journal.
 
-    ``attempts`` is how many attempts of a request the rule may hit one after the other; None if it hits each.
+    ``attempts`` is how many attempts of a request the rule may hit one after the other; None if it hits each. Of a
+    script, ``delay_ms`` is the longest of its delays, and ``script_ms`` the sum; without one ``script_ms`` is None.
     """
 
     do: str
@@ -174,6 +175,7 @@ class Tampering:
     delay_ms: int = 0
     silent: bool = False
     fatal: bool = False
+    script_ms: int | None = None
 
 
 # Error codes after which a client may end for good: authorisation, versions, a fenced or unknown producer or member.
@@ -188,8 +190,11 @@ TAMPERING = {
     "drop_response": "lost",
     "hold_request": "lost",
     "close_mid_frame": "lost",
+    "lose_bootstrap": "lost",
     "answer_error": "error",
+    "throttle_response": "late",
     "duplicate_request": "none",
+    "falsify_epochs": "error",  # a client may ignore metadata with an earlier epoch than it knows
     "strip_hints": "error",  # a client asks for metadata instead
 }
 """What a client notices of each action of the wire proxy; the effects of other actions are unknown."""
@@ -201,22 +206,44 @@ def tampering_of(rule: Mapping[str, Any]) -> Tampering | None:
     if do is None:
         return None
     chances, attempts = str(rule.get("chances") or ""), None
-    if rule.get("nth") is not None:
+    if rule.get("answers"):
+        return _of_script(rule, rule["answers"])
+    if rule.get("do") == "lose_bootstrap":
+        # a client that starts, or that has lost all brokers, tries the addresses one after the other
+        attempts = len(rule["brokers"])
+    elif rule.get("nth") is not None:
         attempts = 1
     elif "0" in chances:
         share, attempts, left = chances.count("1") / len(chances), 0, 1.0
         while left > UNLIKELY:
             left, attempts = left * share, attempts + 1
-    elif do == "none" or rule.get("do") in ("strip_hints", "hold_request"):
+    elif do == "none" or rule.get("do") in ("strip_hints", "hold_request") or rule.get("epoch") in ("absent", "frozen"):
         attempts = 1  # a producer's repeated request is not held
     return Tampering(
         do=do,
         api=rule.get("api"),
         partition=rule.get("partition"),
         attempts=attempts,
-        delay_ms=int(rule.get("delay_ms") or 0),
+        delay_ms=int(rule.get("delay_ms") or rule.get("throttle_ms") or 0),
         silent=do == "lost" and rule.get("do") != "close_mid_frame" and rule.get("connection") == "silent",
         fatal=do == "error" and rule.get("error") in FATAL_ERRORS,
+    )
+
+
+def _of_script(rule: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) -> Tampering:
+    """Return what a script does to requests: each answer once, whatever happens to the requests after it."""
+    lost = [answer for answer in answers if answer.get("lost")]
+    failed = [answer for answer in answers if answer.get("lost") or answer.get("error")]
+    waits_ms = [int(answer.get("after_ms") or 0) + int(answer.get("throttle_ms") or 0) for answer in answers]
+    return Tampering(
+        do="lost" if lost else "error" if failed else "late",
+        api=rule.get("api"),
+        partition=rule.get("partition"),
+        attempts=len(failed),
+        delay_ms=max(waits_ms),
+        silent=any(answer.get("connection") == "silent" for answer in lost),
+        fatal=any(answer.get("error") in FATAL_ERRORS for answer in answers),
+        script_ms=sum(waits_ms),
     )
 
 

@@ -123,7 +123,7 @@ def _span(
         return Span(start_us, end_us, required=False, patience_us=PATIENCE_US, why=why, grace=last.grace)
     slower_us = {harm: _slower_us(harm, post, seats, scene, start_us) for harm in live}
     patience_us = PATIENCE_US + sum(slower_us.values())
-    delayed_us = sum(us for harm, us in slower_us.items() if harm.impact == "moments")
+    delayed_us = sum(us - _outlasting_us(harm, us, post.waits) for harm, us in slower_us.items())
     during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
     why = f"the client can reach every possible partition leader{during}"
     return Span(start_us, end_us, required=True, patience_us=patience_us, why=why, kept_us=patience_us - delayed_us)
@@ -149,13 +149,32 @@ def _slower_us(harm: Harm, post: Post, seats: Sequence[Seat], scene: Scene, at_u
     tampering = harm.tampering
     if harm.impact != "requests" or tampering is None or tampering.do == "none":
         return 0
-    if tampering.do == "late":
+    if tampering.do == "late" and tampering.script_ms is None:
         # the answer, and after an error that of the retry
         return 2 * 1000 * tampering.delay_ms
-    each: Grace = (post.waits.retry,)
+    return (tampering.attempts or 0) * _repeated_us(tampering, post.waits) + 1000 * (tampering.script_ms or 0)
+
+
+def _repeated_us(tampering: Tampering, waits: ClientWaits) -> int:
+    """Return the time until a client has repeated a request that failed, or that was lost."""
+    each: Grace = (waits.retry,)
     if tampering.do == "lost":
-        each = (post.waits.request, *post.waits.moved()) if tampering.silent else post.waits.moved()
-    return (tampering.attempts or 0) * total_us(each)
+        each = (waits.request, *waits.moved()) if tampering.silent else waits.moved()
+    return total_us(each)
+
+
+def _outlasting_us(harm: Harm, slower_us: int, waits: ClientWaits) -> int:
+    """Return how much of the time that a fault costs a client may lie after its heal.
+
+    A delay does not delay what is sent after the heal, and of a script at most the answer that a client waits for, or
+    has just got, is left.
+    """
+    if harm.impact == "moments":
+        return 0
+    if harm.tampering and harm.tampering.script_ms is not None:
+        last_us = _repeated_us(harm.tampering, waits) + 1000 * harm.tampering.delay_ms
+        return min(slower_us, last_us)
+    return slower_us
 
 
 def _obstacle(post: Post, seats: Sequence[Seat], scene: Scene, live: Sequence[Harm], at_us: int) -> str | None:
@@ -198,7 +217,7 @@ def _unsettled(harm: Harm, seats: Sequence[Seat], at_us: int) -> bool:
 def _prevents(tampering: Tampering, waits: ClientWaits) -> bool:
     """Return True if no attempt of a request succeeds while the rule is in force."""
     if tampering.do == "late":
-        return tampering.delay_ms >= waits.request.ms
+        return tampering.script_ms is None and tampering.delay_ms >= waits.request.ms
     return tampering.do in ("lost", "error") and tampering.attempts is None
 
 

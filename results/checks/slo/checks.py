@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.doubts import Doubts, settled
-from aftershock.results.checks.integrity import Result
+from aftershock.results.checks.integrity import Result, unread_advice
 from aftershock.results.checks.slo.measured import LOOK, measured
 from aftershock.results.checks.slo.readings import cuts
 from aftershock.results.compare.blocks import block_cuts
@@ -52,6 +52,7 @@ def slo_checks(evidence: Evidence, facts: Facts, integrity: Sequence[Result], do
         slo, judged = objective.slo, list[Check]()
         if isinstance(slo, Measure | Recovery):
             latency = isinstance(slo, Recovery) or (slo.of.about.has_aggregate and slo.of.about.unit == "time")
+            counts = isinstance(slo, Measure) and slo.of.about.counts
             windows = (None,) if isinstance(slo, Recovery) else slo.windows
             for index, (plain, clients) in enumerate(_of_clients(evidence, facts, objective, slo)):
 
@@ -62,7 +63,8 @@ def slo_checks(evidence: Evidence, facts: Facts, integrity: Sequence[Result], do
 
                 check = _unproven(plain, slo, evidence, doubts)
                 lanes = [(slo.side, client) for client in clients]
-                judged.append(settled(check, judge_again, evidence, doubts, lanes, windows, of_latency=latency))
+                kind = {"of_latency": latency, "of_count": counts}
+                judged.append(settled(check, judge_again, evidence, doubts, lanes, windows, **kind))
         else:
             judged.append(_unproven(_counted(evidence, integrity, objective, slo), slo, evidence, doubts))
         for check in judged:
@@ -132,7 +134,7 @@ def _of_clients(
         else:
             check = measured(evidence, facts, own, slo, (first, second))
         clients = tuple(dict.fromkeys((first, second)))
-        checks.append((_unobserved(facts, check, slo, clients), clients))
+        checks.append((_unobserved(evidence, facts, check, slo, clients), clients))
     if checks:
         return checks
     if compares_arms:
@@ -165,7 +167,9 @@ def opponents(evidence: Evidence, slo: Measure | Recovery) -> list[tuple[Client,
     return pairs
 
 
-def _unobserved(facts: Facts, check: Check, slo: Measure | Recovery, clients: Sequence[Client]) -> Check:
+def _unobserved(
+    evidence: Evidence, facts: Facts, check: Check, slo: Measure | Recovery, clients: Sequence[Client]
+) -> Check:
     """Add what a check did not see: success that nobody confirms, and records that nobody delivered or read.
 
     A PASS is INCONCLUSIVE if it depends on a producer with ``acks=0``, whose successes nobody observes, or on a
@@ -188,11 +192,11 @@ def _unobserved(facts: Facts, check: Check, slo: Measure | Recovery, clients: Se
         advice = "set `acks: all` or `acks: 1`, or limit consume.latency instead"
         check = replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     if check.status is Status.PASS and unreached:
+        advice = unread_advice(evidence, next(client for client in clients if client.consumes_from))
         why = (
             f"{unreached} further records were not judged, because the consumer stopped reading before them; "
             f"{check.why}"
         )
-        advice = "lower the rate of the load, or find out why the consumer is slow"
         check = replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
 

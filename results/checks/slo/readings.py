@@ -10,13 +10,16 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.groups import group_of
+from aftershock.results.evidence.outages import IDENTITY, KILLED, deaths_of, worker_outages
 from aftershock.results.evidence.phases import RUN, Interval
 from aftershock.results.evidence.transactions import written_in_transactions
 from aftershock.results.model.facts import NO_OWNER, Cut, Distribution, Facts, Lag, LongestGap
 from aftershock.results.slo import EachWord, Selection
-from aftershock.results.slo.metrics import MAX, OF_GROUPS, Reading
+from aftershock.results.slo.metrics import MAX, OF_EVENTS, OF_GROUPS, Reading
 
 UNKNOWN = "unknown"
 
@@ -24,7 +27,7 @@ UNKNOWN = "unknown"
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
     """Return the measurements that an SLO needs by subject or time slot; a gap also needs the number of records due."""
     about = selection.about
-    if about.sampled or about.source in OF_GROUPS or not (each or selection.every_us):
+    if about.sampled or about.source in OF_GROUPS | OF_EVENTS or not (each or selection.every_us):
         return ()
     sources = {"gap": ("gap", "latency"), "stalls": ("latency",)}.get(about.source, (about.source,))
     return tuple(Cut(f"{about.side}.{source}", selection.window or RUN, each, selection.every_us) for source in sources)
@@ -44,6 +47,8 @@ def readings(
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
     if about.source in OF_GROUPS:
         observed = _of_group(evidence, facts, selection, client, each, spans)
+    elif about.source in OF_EVENTS:
+        observed = [_of_events(evidence, selection, client, spans, latencies.n - latencies.censored)]
     elif about.source == "stalls":
         observed = _stalls(evidence, facts, selection, client, each, latencies)
     elif about.source == "stable":
@@ -225,6 +230,53 @@ def _of_group(
         "skew": [rebalance.skew for rebalance in began],
     }[source]
     return [Reading(len(chosen), at={MAX: max(chosen)}) if chosen else Reading(0)]
+
+
+def _of_events(
+    evidence: Evidence, selection: Selection, client: Client, spans: Sequence[Interval], handled: int
+) -> Reading:
+    """Return how often something happened to a client in a window in which it ``handled`` so many records.
+
+    There is no reading if nobody could have told.
+    """
+    side, source = selection.about.side, selection.about.source
+    lines = [line for line in evidence.events if client.wrote(line) and line.get("op", side) == side]
+    if source == "lost":
+        moments = [int(line["t_us"]) for line in lines if line["event"] == "lost" for _ in line.get("partitions") or ()]
+        observed = handled if group_of(evidence, client) else 0
+    elif source == "fatal":
+        moments = [int(line["t_us"]) for line in lines if line["event"] == "client_error" and line.get("fatal")]
+        moments += [death.at_us for death in deaths_of(evidence) if (death.client, death.side) == (client, side)]
+        observed = handled
+    else:
+        restarted = sequence_restarts(evidence, client)
+        moments, observed = (restarted, handled) if restarted is not None else ([], 0)
+    within = sum(start <= at_us < end for at_us in moments for start, end in spans)
+    return Reading(observed, at={MAX: within}) if observed else Reading(0)
+
+
+def sequence_restarts(evidence: Evidence, client: Client) -> list[int] | None:
+    """Return the times at which a client's producers wrote with another id or epoch; None if the log does not tell.
+
+    Each id and epoch has sequence numbers of its own. A process that a fault killed begins with another id, which is no
+    restart. Transactions change the epoch each time, so their producers are left out.
+    """
+    identities: dict[int, list[int]] = {}
+    for line in evidence.events:
+        if line["event"] == IDENTITY and evidence.producers.get(int(line["producer_id"])) == client.key:
+            identities.setdefault(int(line["producer_id"]), []).append(int(line["t_us"]))
+    if not identities or written_in_transactions(evidence, client):
+        return None
+    outages = worker_outages(evidence, KILLED)
+    numbers = sorted(number for number, key in evidence.producers.items() if key == client.key)
+    workers = dict(zip(numbers, client.workers("produce"), strict=False))
+    restarts = []
+    for producer_id, times_us in identities.items():
+        ends_us = [end for _, end in outages.get(workers.get(producer_id, ""), ())]
+        for before_us, at_us in pairwise(sorted(times_us)):
+            if not any(before_us < end_us <= at_us for end_us in ends_us):
+                restarts.append(at_us)
+    return sorted(restarts)
 
 
 def _unobserved(

@@ -92,7 +92,9 @@ class Claim:
     @property
     def power(self) -> float | None:
         """Probability that the registered ``n`` confirms the smallest effect of interest; None without a pilot."""
-        if self.rule is None or self.smallest_effect is None or (self.pilot is None and self.rule.kind != "fact"):
+        if self.rule is None or self.smallest_effect is None:
+            return None
+        if self.pilot is None and not (self.rule.kind == "fact" or self.rule.exact):
             return None
         sd = sd_of_pilot(self.pilot, self.rule) if self.pilot else 0.0
         return self.rule.power(self.n, self.smallest_effect, sd)
@@ -140,9 +142,10 @@ def _claim(claim_id: str, entry: dict[str, Any], measure: Measure, headline: str
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     fields["like"] = fields.pop("as", "")
     if rule := fields.pop("rule", None):
-        (kind,) = rule.keys() - {"no_effect", "ratio"}
+        (kind,) = rule.keys() - {"no_effect", "ratio", "exact"}
         bounds = rule[kind] if isinstance(rule[kind], list) else () if kind in ("fact", "violated") else [rule[kind]]
-        fields["rule"] = Rule(kind, tuple(map(float, bounds)), rule.get("no_effect"), rule.get("ratio", False))
+        flags = {name: bool(rule.get(name)) for name in ("ratio", "exact")}
+        fields["rule"] = Rule(kind, tuple(map(float, bounds)), rule.get("no_effect"), **flags)
     else:
         fields.setdefault("role", "figure")
     return Claim(claim_id, **measure._asdict(), headline=claim_id == headline, **fields)

@@ -35,8 +35,10 @@ from aftershock.results.studies.trials.kip890_exposures import (
 
 VERSION_2, VERSION_1, EARLY, PRODUCTION = "version-2", "version-1", "early", "production"
 VERIFIED, UNVERIFIED = "verified", "unverified"
+CLIENTS_2, CLIENTS_1 = "clients-2", "clients-1"
 TOPIC = "payments"
 REFERENCE, LIBRDKAFKA = "payments/reference", "payments/librdkafka"
+JAVA, FRANZ_GO = "payments/java", "payments/franz-go"
 LATE = "late"
 FENCED, ACCEPTED = "PRODUCER_FENCED", "NONE"
 _AFTER_ITS_END = ("between", "open", "in_doubt")
@@ -122,6 +124,10 @@ REGISTRATION = register(
         "verified": on_part(VERIFIED, written),
         "hanging": on_part(UNVERIFIED, hanging),
         "joined": on_part(UNVERIFIED, joined),
+        "kept-java": on_part(CLIENTS_2, kept, JAVA),
+        "kept-franz-go": on_part(CLIENTS_2, kept, FRANZ_GO),
+        "exposed-java": on_part(CLIENTS_1, exposed, JAVA),
+        "exposed-franz-go": on_part(CLIENTS_1, exposed, FRANZ_GO),
     },
 )
 
@@ -130,6 +136,10 @@ _ROWS = (
     (VERSION_1, LIBRDKAFKA, "librdkafka (version 1), cluster of version 1"),
     (VERSION_1, REFERENCE, "reference client at version 1"),
     (VERSION_2, REFERENCE, "reference client at version 2"),
+    (CLIENTS_1, JAVA, "Kafka's Java client at version 1"),
+    (CLIENTS_2, JAVA, "Kafka's Java client at version 2"),
+    (CLIENTS_1, FRANZ_GO, "franz-go at version 1"),
+    (CLIENTS_2, FRANZ_GO, "franz-go at version 2"),
 )
 
 

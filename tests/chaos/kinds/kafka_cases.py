@@ -201,6 +201,14 @@ def created_anew(seen: Observation) -> None:
     assert readable(seen, TOPIC) < acked / PARTITIONS
 
 
+def flooded(seen: Observation) -> None:
+    """Assert that the logs took a good part of the flood, that no record of the probe failed, and that none is left."""
+    rates = [witness.observed for witness in seen.witnesses]
+    assert max(rates) > 0.3 * seen.witnesses[0].asked
+    assert not seen.failures("during")
+    assert not [topic for topic in asyncio.run(seen.stand.world.topic_ids()) if topic.startswith("aftershock-flood")]
+
+
 def too_large(seen: Observation) -> None:
     """Assert that records are refused during the fault, and accepted before and after it."""
     assert {"MSG_SIZE_TOO_LARGE"} == set(seen.failures("during"))
@@ -380,7 +388,16 @@ CASES = {
             "{kind: close_session, broker: leader of probe/0, session: 1}", session_was_replaced, before=open_session
         )
     ],
-    "recreate_topic": [Case("{kind: recreate_topic, topic: probe}", created_anew)],
+    "recreate_topic": [
+        Case("{kind: recreate_topic, topic: probe}", created_anew),
+        Case("{kind: recreate_topic, topic: probe, for: 4s}", created_anew),
+    ],
+    "flood": [
+        Case("{kind: flood, rate: 20MB/s, for: 4s}", flooded),
+        Case(
+            "{kind: flood, rate: 5MB/s, broker: leader of probe/0, replication: 3, record_size: 1000, for: 4s}", flooded
+        ),
+    ],
     "add_partitions": [
         Case(
             "{kind: add_partitions, topic: topic_of_two_partitions, to: 4}",

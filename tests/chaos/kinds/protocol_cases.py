@@ -4,17 +4,20 @@ import asyncio
 import base64
 import contextlib
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
+from aftershock.faults.targets.values import BrokerId, TopicPartition
+from aftershock.harness.kafka.admin import Admin
 from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.looker import Looker, Turn
 from aftershock.tests.chaos.kinds.probe import TOPIC
 from aftershock.tests.chaos.kinds.stand import Stand
 
-DOUBLED, HELD, LOOKER, TWICE = "doubled", "held", "aftershock", "twice"
+DOUBLED, HELD, KNOCKER, LOOKER, TWICE = "doubled", "held", "knocker", "aftershock", "twice"
 NOBODYS_SESSION = 1 << 30  # The drawn delay is above this value.
 running: dict[str, Any] = {}
 
@@ -32,6 +35,98 @@ def disturbed(seen: Observation) -> None:
     assert hits(seen)
     assert seen.slowest_ms("during") > seen.median_ms("before") + 50
     assert not seen.failures("during")
+
+
+def given_and_disturbed(count: int) -> Any:
+    """Return an effect: the client of the probe got so many answers of the script, and each record got through."""
+
+    def effect(seen: Observation) -> None:
+        disturbed(seen)
+        assert hits(seen) == count
+        assert "not used up" not in seen.witnesses[-1].what
+
+    return effect
+
+
+def throttled(seen: Observation) -> None:
+    """Assert that librdkafka was told of the throttle time; it goes on sending, and no record fails."""
+    assert hits(seen)
+    assert not seen.failures("during")
+
+
+def unknown_epochs(seen: Observation) -> None:
+    """Assert that each partition's epoch was seen lower than the controller has it, and that no record failed."""
+    compared = [witness for witness in seen.witnesses if witness.unit == "partitions"]
+    assert compared
+    assert all(witness.ok for witness in compared)
+    assert not seen.failures("during")
+
+
+class Mover:
+    """Moves the leaders of the probe's topic every two seconds until it is stopped."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin, self._over = admin, threading.Event()
+        self._planned = {(state.topic, state.partition): state.replicas for state in admin.partitions([TOPIC])}
+        self._thread = threading.Thread(target=self._move, name="mover", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and put the leaders back where they were."""
+        self._over.set()
+        self._thread.join()
+        self._lead(self._planned)
+        self._admin.close()
+
+    def _move(self) -> None:
+        while not self._over.wait(2):
+            states = self._admin.partitions([TOPIC])
+            self._lead({(TOPIC, state.partition): (*state.replicas[1:], state.replicas[0]) for state in states})
+
+    def _lead(self, replicas: Mapping[TopicPartition, Sequence[BrokerId]]) -> None:
+        """Make the first of each partition's replicas its leader."""
+        self._admin.reassign({place: tuple(order) for place, order in replicas.items()})
+        self._admin.elect_preferred(list(replicas))
+
+
+async def moving(stand: Stand) -> None:
+    running["last"] = Mover(stand.cluster.admin.copy())
+
+
+def untouched(seen: Observation) -> None:
+    """Assert that clients which know the brokers do not notice, and that no client used the addresses."""
+    assert not seen.failures("during")
+    assert hits(seen) == 0
+
+
+def knocked(seen: Observation) -> None:
+    """Assert that clients which start reach the cluster by the address that is left, and tried the others, too."""
+    assert hits(seen)
+    assert {3} == {*running[KNOCKER].brokers}
+    assert not seen.failures("during")
+
+
+class Knocker:
+    """Starts a client every 100 ms, until it is stopped, that knows bootstrap addresses alone and asks for metadata."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap, self._over = bootstrap, threading.Event()
+        self.brokers: list[int] = []
+        self._thread = threading.Thread(target=self._knock, name="knocker", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _knock(self) -> None:
+        while not self._over.wait(0.1):
+            producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0})
+            self.brokers.append(len(producer.list_topics(timeout=10).brokers))
+
+
+async def knocking(stand: Stand) -> None:
+    running[KNOCKER] = running["last"] = Knocker(stand.cluster.bootstrap("a", own_addresses=True))
 
 
 def stalled(seen: Observation) -> None:
@@ -194,6 +289,7 @@ def old(seen: Observation) -> None:
 
 P = "api: Produce, topic: probe, for: 3s"
 SOME = "probability: 0.1"
+SCRIPT = "[{error: REQUEST_TIMED_OUT, after: 200ms}, ok, {error: NOT_LEADER_OR_FOLLOWER, times: 2}, {lost: response}, {after: 100ms}]"  # noqa: E501 -- YAML in one piece
 CASES = {
     "delay_request": [Case(f"{{kind: delay_request, {P}, delay: 150ms}}", later_by(80), "proxied")],
     "delay_response": [
@@ -225,7 +321,10 @@ CASES = {
     ],
     "answer_error": [
         Case(f"{{kind: answer_error, {P}, error: NOT_LEADER_OR_FOLLOWER, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: answer_error, {P}, error: REQUEST_TIMED_OUT, applied: true, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: answer_error, {P}, partition: 0, answers: {SCRIPT}}}", given_and_disturbed(5), "proxied"),
     ],
+    "throttle_response": [Case(f"{{kind: throttle_response, {P}, throttle_time: 50ms}}", throttled, "proxied")],
     "hide_error": [
         Case(
             f"{{kind: hide_error, api: Produce, error: NOT_LEADER_OR_FOLLOWER, client_id: {LOOKER}, for: 3s}}",
@@ -238,6 +337,18 @@ CASES = {
     "close_mid_frame": [
         Case(f"{{kind: close_mid_frame, {P}, {SOME}}}", disturbed, "proxied"),
         Case(f"{{kind: close_mid_frame, {P}, message: request, {SOME}}}", disturbed, "proxied"),
+        Case(f"{{kind: close_mid_frame, {P}, after_bytes: 3, {SOME}}}", disturbed, "proxied"),
+    ],
+    "falsify_epochs": [
+        Case("{kind: falsify_epochs, topic: probe, epoch: absent, for: 3s}", unknown_epochs, "proxied"),
+        Case(
+            "{kind: falsify_epochs, topic: probe, epoch: frozen, for: 5s}", unknown_epochs, "proxied", moving, stopped
+        ),
+    ],
+    "lose_bootstrap": [
+        Case("{kind: lose_bootstrap, brokers: [1, 2], for: 3s}", knocked, "proxied", knocking, stopped),
+        Case("{kind: lose_bootstrap, brokers: [1], connection: silent, for: 3s}", untouched, "proxied"),
+        Case("{kind: lose_bootstrap, brokers: [1], to: 3, for: 3s}", untouched, "proxied"),
     ],
     "strip_hints": [
         Case(

@@ -15,6 +15,7 @@ from aftershock.errors import AdminError, FaultError
 from aftershock.faults.runtime.record import Entry, Witness
 from aftershock.faults.targets.values import BrokerId, BrokerState, Link, Outcome, PartitionState, TopicPartition, Toxic
 from aftershock.tests.unit.faults.fakes.clients import FakeClients
+from aftershock.tests.unit.faults.fakes.floods import FakeFloods
 from aftershock.tests.unit.faults.fakes.kafka import FakeKafka
 from aftershock.tests.unit.faults.fakes.links import FakeLinks
 from aftershock.tests.unit.faults.fakes.machine import FakeMachine
@@ -90,7 +91,9 @@ class ListJournal:
         return [{"t_us": line.t_us, "fault": line.fault, "state": line.state} for line in self.lines]
 
 
-class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, FakeQuorum, FakeRules, FakeTransactions):
+class FakeWorld(
+    FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, FakeQuorum, FakeRules, FakeTransactions, FakeFloods
+):
     """Three racks with one broker each, and one topic ``orders`` whose replica lists rotate."""
 
     def __init__(self, clock: JumpingClock, partitions: int = 6) -> None:

@@ -134,7 +134,9 @@ class FakeKafka:
 
     async def log_ends(self: "FakeWorld", topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
         await self._called("log_ends", topic)
-        return {where: ends for where, ends in self.logs.items() if where[0] == topic}
+        return {
+            where: (start, end + self.flooded(where)) for where, (start, end) in self.logs.items() if where[0] == topic
+        }
 
     async def delete_records(self: "FakeWorld", before: Mapping[TopicPartition, int]) -> None:
         await self._called("delete_records", dict(before))

@@ -1,6 +1,7 @@
 """The wire proxy in memory: rules that match a probe, and counters that grow while there is traffic."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aftershock.errors import FaultError
@@ -35,7 +36,8 @@ class FakeRules:
     async def add_rule(self: "FakeWorld", rule: Mapping[str, Any]) -> None:
         await self._called("add_rule", rule["name"])
         self.in_force[rule["name"]] = rule_from(rule)
-        self.counted[rule["name"]] = {"matched": 0, "hit": 0, "untouched": 0, "probed": 0, "exposed": 0}
+        counters = ("matched", "hit", "untouched", "probed", "exposed", "scripts", "finished")
+        self.counted[rule["name"]] = dict.fromkeys(counters, 0)
 
     async def remove_rule(self: "FakeWorld", name: str) -> None:
         await self._called("remove_rule", name)
@@ -47,11 +49,15 @@ class FakeRules:
         if self.no_proxy:
             raise FaultError("clients of this cluster pass no wire proxy")
         for name in self.in_force:
+            counted = self.counted[name]
             for counter in () if self.ineffective else ("matched", "hit", *(("exposed",) * self.late)):
-                self.counted[name][counter] += 1
+                counted[counter] += 1
+            if answers := self.in_force[name].answers:
+                counted["hit"] = min(counted["hit"], sum(not answer.is_plain for answer in answers))
+                counted["scripts"], counted["finished"] = 1, int(counted["matched"] >= len(answers))
         return {name: dict(self.counted[name]) for name in self.in_force}
 
-    async def probe_rule(self: "FakeWorld", name: str, api: str, limit_ms: int) -> Answer:
+    async def probe_rule(self: "FakeWorld", name: str, api: str, limit_ms: int, topic: str | None = None) -> Answer:
         await self._called("probe_rule", (name, api))
         if self.unreachable:
             raise FaultError("nobody answers behind the wire proxy")
@@ -59,8 +65,23 @@ class FakeRules:
         if rule is not None:
             self.counted[name]["probed"] += 1
         answer = _answered(api) if rule is None else _met(rule, api, limit_ms)
+        if topic is not None:
+            true = {state.partition: state.leader_epoch for state in await self.partitions([topic])}
+            highest = rule.epochs if rule else ()
+            answer = replace(answer, epochs={n: min([e, *highest[n : n + 1]]) for n, e in true.items()})
         await self.clock.sleep_until_us(self.clock.now_us() + round(answer.ms * 1000))
         return answer
+
+    async def ask_bootstrap(self: "FakeWorld", rack: str, broker: int, limit_ms: int) -> tuple[Any, Any]:
+        await self._called("ask_bootstrap", (rack, broker))
+        assert limit_ms > 0
+        if self.no_proxy:
+            raise FaultError("the wire proxy has no bootstrap address")
+        for rule in () if self.ineffective else self.in_force.values():
+            if rule.do == "lose_bootstrap" and broker in rule.brokers and rule.rack in (None, rack):
+                self.counted[rule.name]["hit"] += 2 if rule.broker >= 0 else 1
+                return ("answered", rule.broker) if rule.broker >= 0 else (rule.connection, None)
+        return "answered", broker
 
 
 def _answered(api: str) -> Answer:
@@ -76,8 +97,13 @@ def _met(rule: Rule, api: str, limit_ms: int) -> Answer:
             return Answer("closed", TRIP_MS)
         case "delay_request" | "delay_response":
             return Answer("answered", TRIP_MS + rule.delay_ms)
-        case "answer_error":
-            return Answer("answered", TRIP_MS, frozenset({rule.error}))
+        case "answer_error" | "throttle_response":
+            answer = next((answer for answer in rule.answers if not answer.is_plain), rule.plain_answer)
+            assert answer is not None
+            if answer.lost:
+                return Answer(answer.connection, TRIP_MS if answer.connection == "closed" else limit_ms)
+            errors = frozenset({answer.error} - {0})
+            return Answer("answered", TRIP_MS + answer.after_ms, errors, throttle_ms=answer.throttle_ms)
         case "cap_versions":
             capped = {api: version for api, version in rule.versions.items() if version is not None}
             kept = {api: version for api, version in OFFERED.items() if api not in rule.versions}

@@ -183,6 +183,28 @@ def test_shared_transactional_ids(members: int, one: str, two: str, words: str |
         assert "such as {member}" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("joins", "number", "known"),
+    [
+        ("{at: 1s, kind: join, client: ours, members: 2, for: 3s}", 3, True),
+        ("{at: 1s, kind: join, client: ours, members: 2, for: 3s}", 4, False),
+        ("{at: 1s, kind: join, client: other}", 2, False),
+        ("{at: 0s, choose: [{fault: {kind: join, client: ours}}, {fault: {kind: stop, broker: 1, for: 2s}}]}", 2, True),
+    ],
+)
+def test_an_id_of_a_process_that_only_a_join_starts(joins: str, number: int, known: bool) -> None:
+    """It has a coordinator before the process runs; an arm with one process that others join numbers them all."""
+    plan = PIPES.replace("MEMBERS", "members: 1").partition("      one:")[0]
+    plan += "      ours: {client: confluent}\n      other: {client: confluent}\n"
+    role = f"{{at: 20s, kind: kill, for: 3s, broker: transaction coordinator of billing-ours-pipe-{number}}}"
+    plan += f"faults: [{joins}, {role}]\n"
+    if known:
+        load_plan(plan)
+    else:
+        with pytest.raises(PlanError, match=f"no producer has the transactional id `billing-ours-pipe-{number}`"):
+            load_plan(plan)
+
+
 def test_the_timeout_of_a_pipe() -> None:
     """That of a pipe of ours is a setting of its arm."""
     plan = PIPES.replace("MEMBERS", "members: 1").partition("      one:")[0]

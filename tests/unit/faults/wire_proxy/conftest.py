@@ -40,8 +40,8 @@ class Hop:
     def bootstrap(self) -> str:
         return ",".join(map(str, self.proxy.addresses.values()))
 
-    def address(self, node: int = 1) -> Address:
-        return self.proxy.addresses[f"client_a-k{node}"]
+    def address(self, node: int = 1, door: str = "client") -> Address:
+        return self.proxy.addresses[f"{door}_a-k{node}"]
 
     def rule(self, do: Any, **fields: Any) -> str:
         """Add a rule and return its name."""
@@ -51,8 +51,8 @@ class Hop:
     def counts(self, name: str) -> dict[str, int]:
         return dict(self.proxy.active_rules.counters()[name])
 
-    async def dial(self, client_id: str | None = "tester", node: int = 1) -> FrameClient:
-        frame_client = await FrameClient.open(self.address(node), client_id)
+    async def dial(self, client_id: str | None = "tester", node: int = 1, door: str = "client") -> FrameClient:
+        frame_client = await FrameClient.open(self.address(node, door), client_id)
         self._stack.push_async_callback(frame_client.close)
         return frame_client
 

@@ -258,6 +258,18 @@ def test_the_repositorys_evidence_gives_the_words_that_are_recorded_with_it(
     assert BYTES_MAX >= sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def test_stored_evidence_is_adopted_and_stored_again(tmp_path: Path) -> None:
+    """A trial with a new part continues from the repository: the runs that it has give the same words once more."""
+    trial, home = leader_discovery(tmp_path / "a")
+    stored, again, adopted = tmp_path / "stored", tmp_path / "again", home_of(trial, tmp_path / "b")
+    reduce_trial(trial, home, stored)
+    output.adopt(trial, stored, adopted)
+    reduce_trial(trial, adopted, again)
+    first, second = (output.read_result(trial, folder).statements for folder in (stored, again))
+    assert [*map(output.as_text, first)] == [*map(output.as_text, second)]
+    assert {"confirmed"} <= {entry.word for entry in second}
+
+
 def launched(out: Path, name: str) -> tuple[Path, Record]:
     """Return a home whose runs have names of their own, as those of another launch."""
     trial, home = append_linger(out / name)

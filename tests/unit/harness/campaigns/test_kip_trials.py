@@ -62,7 +62,7 @@ def test_every_deciding_part_can_be_sabotaged() -> None:
     """Only parts of controls, of figures, and of clients without the KIP run as they are."""
     left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
     controls = {*((227, full) for _, full in FOLLOWERS), (392, "selector-off"), (966, "no-elr"), (966, "killed")}
-    controls |= {(890, "version-1"), (890, "early"), (890, "unverified")}
+    controls |= {(890, name) for name in ("version-1", "early", "unverified", "clients-1")}
     planted = {(227, "broken"), (392, "short-lease"), (392, "broken"), (1224, "broken"), (1224, "stalled")}
     without = {(951, name_of(unit, arm)) for unit, order in orders() for arm in order if arm != "whole"}
     assert left <= controls | planted | without | {(1224, name) for name in ("user", "old", "open")}

@@ -54,8 +54,8 @@ class Doorways:
     def kafka_rack(self, rack: str | None) -> str | None:
         return rack and f"zone-{rack}"
 
-    def bootstrap(self, rack: str | None) -> str:
-        return f"door-{rack}"
+    def bootstrap(self, rack: str | None, *, own_addresses: bool = False) -> str:
+        return f"{'side-' * own_addresses}door-{rack}"
 
 
 def told(plan: str = PLAN, **context: Any) -> dict[str, Assignment]:
@@ -88,6 +88,12 @@ def test_one_process_for_each_workload_arm_and_operation() -> None:
         "positions-kafkas-commit",
         "busy-ours-commit",
     ] == [*told()]
+
+
+def test_clients_get_bootstrap_addresses_that_a_fault_can_lose() -> None:
+    """The harness's own reader of a pipe keeps the listener that no fault affects."""
+    doors = {each.bootstrap for each in told(own_bootstrap=True).values()}
+    assert doors == {f"side-{each.bootstrap}" for each in told().values()}
 
 
 def test_clients_stand_where_the_plan_puts_them() -> None:

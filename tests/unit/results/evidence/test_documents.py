@@ -73,6 +73,15 @@ def test_a_field_of_another_type_is_named(tmp_path: Path, name: str, field: str,
     assert "\n" not in str(refused.value)
 
 
+def test_a_fault_during_the_election_of_a_controller() -> None:
+    """Nobody knows then whether its node is the active controller, and the journal says so (``node_duties``)."""
+    line = json.loads((STORED / "journal.jsonl").read_text().splitlines()[0])
+    roles = {"asked": "leader of orders/0", "leads": {"orders": 2}, "controller": None, "rack": "a"}
+    assert not misfit("journal.jsonl", line | {"targets": line["targets"] | {"roles": roles}})
+    roles["controller"] = "yes"
+    assert "controller" in str(misfit("journal.jsonl", line | {"targets": line["targets"] | {"roles": roles}}))
+
+
 @pytest.mark.parametrize("name", ["journal.jsonl", "events.jsonl"])
 def test_a_misfit_in_a_line_is_named_with_the_line(tmp_path: Path, name: str) -> None:
     first, *others = (STORED / name).read_text().splitlines()

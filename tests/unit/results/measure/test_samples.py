@@ -121,7 +121,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         latency.by_bin(rows, known, small(spark, [], latency.BINS)),
         gaps.success_stretches(gaps.successes(rows, known, None)),
         gaps.success_stretches(gaps.successes(rows, known, S)),
-        recovery.slow_slots(rows, small(spark, [], recovery.LIMITS), known),
+        recovery.slow_slots(rows, small(spark, [], recovery.LIMITS), known, killed=False),
         first_calm.pace_slots(rows, small(spark, [], first_calm.PACES), known, S),
         first_calm.first_calm(rows, small(spark, [], first_calm.LOOKS), S),
         stalls.slots(waits, S),

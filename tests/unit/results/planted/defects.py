@@ -14,6 +14,7 @@ from aftershock.tests.unit.results.planted import (
     records,
     replicas,
     stable_offsets,
+    standstills,
     transactions,
     trust,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "records",
     "replicas",
     "stable_offsets",
+    "standstills",
     "transactions",
     "trust",
 ]

@@ -56,12 +56,12 @@ def _hang(run: Run, from_s: float, to_s: float) -> None:
     run.set("produce", rows.index[hit], done_us=int(to_s * S) + rows.loc[hit, "seq"])
 
 
-def _fail(run: Run, from_s: float, to_s: float) -> None:
-    """Let each record of the producer that is due between two moments fail at once."""
+def _fail(run: Run, from_s: float, to_s: float, error: str = "_ALL_BROKERS_DOWN", after_us: int = 100_000) -> None:
+    """Let each record of the producer that is due between two moments fail, by default at once."""
     rows = run.frames["produce"]
     hit = (rows["arm"] == ARM) & rows["intended_us"].between(int(from_s * S), int(to_s * S) - 1)
-    done_us = rows.loc[hit, "intended_us"] + 100_000
-    run.set("produce", rows.index[hit], status="failed", error="_ALL_BROKERS_DOWN", offset=None, done_us=done_us)
+    done_us = rows.loc[hit, "intended_us"] + after_us
+    run.set("produce", rows.index[hit], status="failed", error=error, offset=None, done_us=done_us)
     gone = pd.MultiIndex.from_frame(rows.loc[hit, ["producer_id", "seq"]])
     for name in ("log", "consume"):
         kept = run.frames[name]
@@ -84,7 +84,7 @@ def hangs_shortly(run: Run) -> None:
 
 @defect(
     "every record fails at once from 2 s after the return of a killed broker to the end",
-    fails=("obligation/produce",),
+    fails=("obligation/produce", "obligation/deadline"),
     says="that excuses waiting, and here no record waited for more than 0.1 s",
     base=killed_run,
 )
@@ -92,7 +92,11 @@ def fails_after_the_return(run: Run) -> None:
     _fail(run, 36, 50)
 
 
-@defect("every record fails at once while too few brokers run: no alarm", base=killed_run)
+@defect(
+    "every record fails at once while too few brokers run: no progress is owed, but patience",
+    fails=("obligation/deadline",),
+    base=killed_run,
+)
 def fails_without_quorum(run: Run) -> None:
     for line in run.documents["journal"]:
         line["targets"]["brokers"] = [1, 2]
@@ -126,7 +130,7 @@ def _refused(run: Run) -> None:
 
 @defect(
     "a program whose records all fail at once after a protocol fault, on healthy brokers",
-    fails=("obligation/produce",),
+    fails=("obligation/produce", "obligation/deadline"),
     base=delayed_run,
 )
 def fails_after_a_protocol_fault(run: Run) -> None:
@@ -134,7 +138,22 @@ def fails_after_a_protocol_fault(run: Run) -> None:
     _fail(run, 24, 50)
 
 
-@defect("a program whose records all fail at once while each of its requests is refused: no alarm", base=delayed_run)
+@defect(
+    "librdkafka with a fatal error after its requests were answered `timed out`: no back-off lasts to the end",
+    fails=("obligation/produce", "obligation/deadline"),
+    base=delayed_run,
+)
+def fails_for_good_after_time_outs(run: Run) -> None:
+    for line in run.documents["journal"]:
+        line["targets"]["roles"] = {"rule": {"do": "answer_error", "api": "Produce", "error": 7}}
+    _fail(run, 20, 50)
+
+
+@defect(
+    "a program whose records all fail at once while each of its requests is refused: no progress is owed, but patience",
+    fails=("obligation/deadline",),
+    base=delayed_run,
+)
 def fails_while_refused(run: Run) -> None:
     _refused(run)
     _fail(run, 16.2, 23.9)
@@ -156,3 +175,40 @@ def never_reads(run: Run) -> None:
         line | {"positions": [["orders", int(n), 0, int(end) + 1] for n, end in positions.items()]}
     )
     run.documents["run"]["warmup"] |= {"settled": False, "why": "orders-patient-consume has no latency"}
+
+
+def _given_up(run: Run, error: str = "KAFKA_STORAGE_ERROR", after_us: int = 400_000) -> None:
+    """Let the records of one second fail under a latency of 50 ms."""
+    _fail(run, 20, 21, error, after_us)
+
+
+@defect(
+    "records are given up after 0.4 s of 30 with an error that can be repeated",
+    fails=("obligation/deadline",),
+    says="the first after 0.40 s, with errors that can be repeated",
+    base=delayed_run,
+)
+def given_up_early(run: Run) -> None:
+    _given_up(run)
+
+
+@defect("records are given up in the second half of their deadline: no alarm", base=delayed_run)
+def given_up_late(run: Run) -> None:
+    _given_up(run, after_us=15 * S + 1_000)
+
+
+@defect("records fail at once with an error that no repetition mends: no alarm", base=delayed_run)
+def refused_for_good(run: Run) -> None:
+    _given_up(run, "MESSAGE_TOO_LARGE")
+
+
+@defect("records fail at once because their topic is unknown, which a client may believe: no alarm", base=delayed_run)
+def given_up_as_unknown(run: Run) -> None:
+    _given_up(run, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+@defect("records are given up at once by a producer whose user set its repetitions: no alarm", base=delayed_run)
+def given_up_as_asked(run: Run) -> None:
+    for arm in run.documents["timeline"]["workloads"][0]["arms"].values():
+        arm["settings"] = {**(arm.get("settings") or {}), "message.send.max.retries": "0"}
+    _given_up(run)

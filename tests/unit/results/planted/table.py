@@ -37,6 +37,7 @@ _GROUPS = {
     "latencies": "Time",
     "load": "The load",
     "obligations": "Obligations to make progress",
+    "standstills": "Clients that stand still for good, or end",
     "trust": "The experiment itself",
     "inputs": "Unreadable evidence",
 }

@@ -1,10 +1,13 @@
 """Defects of transactions: what producers know of them, the markers in the log, and what readers got."""
 
+from collections.abc import Callable
 from functools import cache
 
 import pandas as pd
 
+from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted.catalogue import defect
+from aftershock.tests.unit.results.planted.obligations import delayed_run
 from aftershock.tests.unit.results.planted.world import MARGIN, SLOS, Run, good_run, typed
 
 RECORDS = 10
@@ -17,14 +20,14 @@ def _aborts(number: int) -> bool:
     return number % 5 == ABORTED % 5
 
 
-def _transacting(name: str, isolation: str) -> Run:
-    """Return the good run in transactions of version 2, a fifth of which are aborted.
+def _transacting(name: str, isolation: str, base: Callable[[], Run] = good_run, records: int = RECORDS) -> Run:
+    """Return a run in transactions of version 2, a fifth of which are aborted.
 
     Offsets are doubled, so that markers fit in; each record is a batch. Readers of committed records lack the aborted.
     """
-    run = good_run().copy(name)
+    run = base().copy(name)
     workload = run.documents["timeline"]["workloads"][0]
-    workload["produce"]["transaction"] = {"records": RECORDS, "abort": 0.2, "timeout_ms": 10_000}
+    workload["produce"]["transaction"] = {"records": records, "abort": 0.2, "timeout_ms": 10_000}
     workload["consume"]["isolation"] = isolation
     for frame in ("produce", "consume", "log"):
         rows = run.frames[frame]
@@ -32,8 +35,8 @@ def _transacting(name: str, isolation: str) -> Run:
         run.frames[frame] = rows.assign(offset=2 * rows["offset"], **marks)
     if isolation == "read_committed":
         rows = run.frames["consume"]
-        run.frames["consume"] = rows[(rows["seq"] // RECORDS % 5 != ABORTED % 5).astype(bool)]
-    log = run.frames["log"].assign(number=run.frames["log"]["seq"] // RECORDS)
+        run.frames["consume"] = rows[(rows["seq"] // records % 5 != ABORTED % 5).astype(bool)]
+    log = run.frames["log"].assign(number=run.frames["log"]["seq"] // records)
     place = {"topic": log["topic"], "topic_id": log["topic_id"], "partition": log["partition"], "leader_epoch": 0}
     data = pd.DataFrame(
         {
@@ -64,7 +67,7 @@ def _transacting(name: str, isolation: str) -> Run:
         }
     )
     run.frames["batches"] = typed("batches", pd.concat([data, markers], ignore_index=True))
-    sent = run.frames["produce"].assign(number=run.frames["produce"]["seq"] // RECORDS)
+    sent = run.frames["produce"].assign(number=run.frames["produce"]["seq"] // records)
     own = sent.groupby(["workload", "arm", "client", "producer_id", "number"], as_index=False).agg(
         first_seq=("seq", "min"),
         last_seq=("seq", "max"),
@@ -100,6 +103,14 @@ def uncommitted_run() -> Run:
     return _transacting("uncommitted", "read_uncommitted")
 
 
+@cache
+def calm_run() -> Run:
+    """Return a run in transactions of one record, whose only fault is a latency of 50 ms from 16 to 24 s."""
+    run = _transacting("calm", "read_uncommitted", delayed_run, 1)
+    run.slos()
+    return run
+
+
 def _transaction(run: Run, number: int, **changes: object) -> None:
     """Change what producer 0 knows of a transaction."""
     rows = run.frames["transactions"]
@@ -131,6 +142,28 @@ def _deliver(run: Run, seqs: list[int]) -> None:
     like = uncommitted_run().frames["consume"]
     rows = like[(like["producer_id"] == 0) & like["seq"].isin(seqs)]
     run.add("consume", *[{str(key): value for key, value in row.items()} for row in rows.to_dict("records")])
+
+
+def exchange(run: Run) -> None:
+    """Let the committed transactions of producers 0 and 1 be in another order in one of their partitions."""
+    log, batches = run.frames["log"], run.frames["batches"]
+    seq = COMMITTED * RECORDS + 4  # the only record of each in its partition
+    place = log.loc[run.at("log", 0, seq), "partition"]
+    offsets = [int(log.loc[run.at("log", producer, seq), "offset"]) for producer in (0, 1)]
+    for frame in ("produce", "consume", "log"):
+        rows = run.frames[frame]
+        own = [rows.index[(rows["producer_id"] == producer) & (rows["seq"] == seq)] for producer in (0, 1)]
+        for index, offset in zip(own, reversed(offsets), strict=True):
+            run.set(frame, index, offset=offset)
+    for shift in (0, 1):  # the record, and the marker behind it
+        first, second = (
+            batches.index[(batches["partition"] == place) & (batches["first_offset"] == offset + shift)][0]
+            for offset in offsets
+        )
+        of_first, of_second = (run.get("batches", row)["kafka_producer_id"] for row in (first, second))
+        run.set("batches", first, kafka_producer_id=of_second)
+        run.set("batches", second, kafka_producer_id=of_first)
+    run.read_in_order()
 
 
 @defect(
@@ -277,6 +310,63 @@ def never_ended(run: Run) -> None:
             _hide(run, seqs)
 
 
+@defect(
+    "a record of a transaction that has not ended, delivered to readers of committed records",
+    fails=("integrity/aborted_read",),
+    unsure=("integrity/torn", "integrity/lost_commit", "integrity/unaborted"),
+    base=committed_run,
+)
+def open_delivered(run: Run) -> None:
+    never_ended(run)
+    like = committed_run().frames["consume"]
+    gone = ~pd.MultiIndex.from_frame(like[["arm", "producer_id", "seq"]]).isin(
+        pd.MultiIndex.from_frame(run.frames["consume"][["arm", "producer_id", "seq"]])
+    )
+    run.add("consume", *[{str(key): value for key, value in row.items()} for row in like[gone].to_dict("records")])
+    run.read_in_order()
+
+
+@defect(
+    "a record of an aborted transaction, written outside of it: everybody reads it",
+    fails=("integrity/unaborted", "integrity/torn"),
+    base=committed_run,
+)
+def aborted_outside(run: Run) -> None:
+    (seq, *_) = _seqs(run, ABORTED)
+    _outside(run, ABORTED, [seq])
+    _deliver(run, [seq])
+    run.read_in_order()
+
+
+@defect(
+    "an aborted transaction, all of whose records were written outside of it",
+    fails=("integrity/unaborted", "integrity/torn"),
+    base=committed_run,
+)
+def all_aborted_outside(run: Run) -> None:
+    seqs = _seqs(run, ABORTED)
+    _outside(run, ABORTED, seqs)
+    run.drop("batches", _markers(run, ABORTED))
+    _deliver(run, seqs)
+    run.read_in_order()
+
+
+@defect(
+    "a committed transaction with a record that was written outside of it, which readers get before the commit",
+    fails=("integrity/torn", "integrity/lost_commit"),
+    base=committed_run,
+)
+def committed_outside(run: Run) -> None:
+    _outside(run, COMMITTED, _seqs(run, COMMITTED)[:1])
+
+
+def _outside(run: Run, number: int, seqs: list[int]) -> None:
+    """Let records of producer 0 be written outside of their transaction."""
+    rows = run.frames["batches"]
+    own = (rows["kafka_producer_id"] == PID) & (rows["kafka_epoch"] == number) & rows["base_sequence"].isin(seqs)
+    run.set("batches", rows.index[own & rows["marker"].isna()], transactional=False)
+
+
 @defect("commits that take twenty seconds", fails=("slo/transaction.latency-p90",), base=committed_run)
 def slow_commits(run: Run) -> None:
     rows = run.frames["transactions"]
@@ -333,3 +423,48 @@ def all_in_doubt(run: Run) -> None:
     own = run.frames["transactions"]
     commits = own.index[own["intended"] == "commit"]
     run.set("transactions", commits, outcome="in_doubt", done_us=None)
+
+
+WAITING, PLACE = "patient", 2
+"""Arm whose transactions wait in the cases below, and the partition of their records."""
+SINCE_S, UNTIL_S = 30, 44
+
+
+def _wait(run: Run, *, begun: bool) -> None:
+    """Let transactions in one partition end at ``UNTIL_S``; others go on. They had ``begun``, or not."""
+    rows, own = run.frames["produce"], run.frames["transactions"]
+    hit = (rows["arm"] == WAITING) & rows["intended_us"].between(SINCE_S * S, UNTIL_S * S)
+    hit &= rows["partition"] == PLACE
+    run.set("produce", rows.index[hit], done_us=UNTIL_S * S + rows.loc[hit, "seq"])
+    late = own.index[(own["arm"] == WAITING) & own["number"].isin(rows.loc[hit, "seq"])]
+    begin = {} if begun else {"begin_us": UNTIL_S * S}
+    run.set("transactions", late, done_us=UNTIL_S * S + 5_000_000, **begin)
+
+
+@defect(
+    "records of open transactions that wait for one partition, on healthy brokers",
+    fails=("obligation/produce",),
+    says=f"of orders/{PLACE}",
+    base=calm_run,
+)
+def waits_for_a_partition(run: Run) -> None:
+    _wait(run, begun=True)
+
+
+@defect("records of the same partition whose transactions wait for their turn: no alarm", base=calm_run)
+def waits_for_its_turn(run: Run) -> None:
+    _wait(run, begun=False)
+
+
+@defect(
+    "a producer whose transactions begin in time, and none of whose records is acknowledged for 14 s",
+    fails=("obligation/produce",),
+    says="of the client as a whole",
+    base=calm_run,
+)
+def transacts_nothing(run: Run) -> None:
+    rows, own = run.frames["produce"], run.frames["transactions"]
+    hit = (rows["arm"] == WAITING) & rows["done_us"].between(SINCE_S * S, UNTIL_S * S)
+    run.set("produce", rows.index[hit], done_us=UNTIL_S * S + rows.loc[hit, "seq"])
+    late = own.index[(own["arm"] == WAITING) & own["done_us"].between(SINCE_S * S, UNTIL_S * S)]
+    run.set("transactions", late, begin_us=UNTIL_S * S, done_us=UNTIL_S * S + 5_000_000)

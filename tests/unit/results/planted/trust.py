@@ -166,6 +166,29 @@ def lagging_elsewhere(run: Run) -> None:
     run.set("produce", sent.index[slow], done_us=sent.loc[slow, "done_us"] + 100_000)
 
 
+@defect(
+    "a client whose generator fell behind, and 3 % of whose records fail: no delay of 80 ms explains that",
+    fails=("slo/produce.success",),
+    unsure=("harness/generator",),
+)
+def failures_of_the_lagging(run: Run) -> None:
+    failures_of_the_unsettled(run)
+    run.documents["run"]["warmup"] = {"settled": True, "after_ms": 6000, "why": "medians stopped drifting"}
+    lagging_generator(run)
+
+
+@defect(
+    "a client that completed nothing in the warm-up: it has no latency to settle, and all of it is judged",
+    fails=("slo/produce.latency-p50-steady",),
+    unsure=("harness/warmup",),
+    says="orders-patient-produce completed nothing in the warm-up, and is judged all the same",
+)
+def silent_in_the_warm_up(run: Run) -> None:
+    run.slos("produce.latency p50 < 50ms in steady for patient")
+    _unsettled_patient(run)
+    run.documents["run"]["warmup"]["silent"] = ["orders-patient-produce"]
+
+
 WITH_KILL = (
     "witness/kill-1",
     "slo/recovery-kill-1",

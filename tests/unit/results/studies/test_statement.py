@@ -271,6 +271,39 @@ def test_a_share_is_shown_with_exact_bounds_and_decided_as_registered(hits: int,
         assert "Student interval of the mean" in judged.why
 
 
+@pytest.mark.parametrize(
+    ("hits", "n", "word"),
+    [(30, 30, "confirmed"), (29, 30, "confirmed"), (28, 30, "undecided"), (0, 30, "contradicted"), (5, 5, "undecided")],
+)
+def test_an_exact_rule_decides_a_share_by_its_exact_bounds(hits: int, n: int, word: Word) -> None:
+    rule = Rule("above", (80.0,), 50.0, exact=True)
+    judged = rule.decide(Measured(share([True] * hits + [False] * (n - hits))), "exposures", n)
+    assert word == judged.word
+    if n > 5:
+        oracle = stats.binomtest(hits, n).proportion_ci(0.95, method="exact")
+        alternative = {0: "less", n: "greater"}.get(hits)
+        if alternative:
+            oracle = stats.binomtest(hits, n, alternative=alternative).proportion_ci(0.95, "exact")
+        assert judged.ours.interval == pytest.approx((100 * oracle.low, 100 * oracle.high))
+        assert "Student" not in judged.why
+    assert "above 80 %, by exact bounds" == str(rule)
+
+
+def test_an_exact_rule_differs_from_students_interval() -> None:
+    """Student's interval of 28 of 30 begins at 83.9 %, the exact one at 77.9 %."""
+    counted = Measured(share([True] * 28 + [False] * 2))
+    words = [Rule("above", (80.0,), 50.0, exact=exact).decide(counted, "exposures", 30).word for exact in (True, False)]
+    assert ["undecided", "confirmed"] == words
+
+
+def test_the_power_of_an_exact_rule_is_binomial() -> None:
+    rule = Rule("above", (80.0,), 50.0, exact=True)
+    assert rule.power(30, 98.0, 0.0) == pytest.approx(stats.binom.sf(28, 30, 0.98))
+    assert power_of(rule, share([True] * 30), 98.0) == pytest.approx(stats.binom.sf(28, 30, 0.98))
+    with pytest.raises(ValueError, match="needs a share"):
+        rule.decide(Measured(mean([90.0] * 8, "%")), "exposures", 8)
+
+
 def test_ends_that_look_alike_get_more_digits() -> None:
     assert "70 B, 69.998 .. 70.001 (90 %), n = 6" == figure(Estimate(70.0, 69.998, 70.001, 6, "B", 0.9))
     assert "0.2 s, 0.1 .. 0.3 (95 %), n = 6" == figure(Estimate(0.2, 0.1, 0.3, 6, "s"))

@@ -90,6 +90,22 @@ def test_a_drain_lasts_as_long_as_it_can_succeed(
     assert receiving.answer() is None
 
 
+@pytest.mark.parametrize(("moves_at_s", "end_s", "idle_s"), [(None, 12, 10), (11, 11, 0)], ids=["stops", "is-slow"])
+def test_a_reader_that_stops_is_not_called_slow(
+    bench: "Bench", moves_at_s: int | None, end_s: int, idle_s: int
+) -> None:
+    """At its mean rate it would never finish, but before it is given up it must be seen whether it reads on."""
+    now_s = 0
+    told = bench.consume()
+    receiving = ReceiveRecorder(told, lambda: now_s * S, Events(told, bench.now_us))
+    receiving.obey(Drain(end_offsets={bench.topic: {0: 5000}}, until_us=60 * S, idle_us=10 * S))
+    while receiving.answer() is None:
+        now_s += 1
+        receiving.reached((bench.topic, 0), 50 * min(now_s, 2) + (now_s == moves_at_s))
+    (event,) = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    assert (event["idle_us"], event["t_us"], now_s) == (idle_s * S, end_s * S, end_s)
+
+
 def fill(bench: Bench) -> dict[Place, int]:
     """Write n records to partition n; return the end offsets."""
     producer = Producer({"bootstrap.servers": bench._common["bootstrap"]})

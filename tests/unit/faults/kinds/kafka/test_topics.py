@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DELETE = "{id: it, at: 1s, kind: delete_records, topic: orders}"
 RECREATE = "{id: it, at: 1s, kind: recreate_topic, topic: orders}"
+ABSENT = "{id: it, at: 1s, for: 5s, kind: recreate_topic, topic: orders}"
 ADD = "{id: it, at: 1s, kind: add_partitions, topic: orders, to: 8}"
 DONE = ["intended", "injected", "witnessed", "healed"]
 
@@ -68,6 +70,31 @@ async def test_a_crash_between_deletion_and_creation(stage: Stage) -> None:
     assert {"min.insync.replicas": "2"} == stage.world.dynamic["topic", "orders"]
 
 
+async def test_a_topic_that_appears_again_after_a_time(stage: Stage) -> None:
+    """There is no such topic until the heal, which creates it with the same replicas and settings."""
+    replicas = stage.world.replicas()
+    seen: list[bool] = []
+    await stage.play_with(4_000, lambda: seen.append("orders" in stage.world.ids), ABSENT)
+    assert [False] == seen
+    assert NEW_ID == stage.world.ids["orders"]
+    assert replicas == stage.world.replicas()
+    assert len(stage.journal.witnesses("it")) > 3
+    assert stage.all_ok("it")
+    assert ["intended", "injected", "witnessed", "healing", "healed"] == stage.journal.states("it")
+
+
+async def test_a_topic_that_is_created_too_early(stage: Stage) -> None:
+    """Another hand creates the topic during the fault: its witness fails."""
+    replicas = dict(enumerate(stage.world.replicas()))
+    created = []
+
+    def create() -> None:
+        created.append(asyncio.create_task(stage.world.create_topic("orders", replicas, {})))
+
+    await stage.play_with(3_300, create, ABSENT)
+    assert {True, False} == {witness.ok for witness in stage.journal.witnesses("it")}
+
+
 async def test_partitions_added(stage: Stage) -> None:
     """The topic has the requested number of partitions, all with leaders."""
     await stage.play(ADD)
@@ -76,13 +103,13 @@ async def test_partitions_added(stage: Stage) -> None:
     assert DONE == stage.journal.states("it")
 
 
-@pytest.mark.parametrize("fault", [DELETE, RECREATE, ADD])
+@pytest.mark.parametrize("fault", [DELETE, RECREATE, ABSENT, ADD])
 async def test_a_rehearsal_changes_nothing(stage: Stage, fault: str) -> None:
     """No witness passes."""
     logs, replicas = dict(stage.world.logs), stage.world.replicas()
     await stage.rehearse(fault)
     assert (logs, replicas, ID) == (stage.world.logs, stage.world.replicas(), stage.world.ids["orders"])
-    assert [False] == [witness.ok for witness in stage.journal.witnesses("it")]
+    assert {False} == {witness.ok for witness in stage.journal.witnesses("it")}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ DEFAULTS: dict[str, object] = {}
 AT_ONCE_S = 0.1
 ALL_LINKS = tuple(f"client_a-k{node}" for node in (1, 2, 3))
 ERROR = {"do": "answer_error", "api": "Produce", "error": 19}
+LATE_ERRORS = ({"error": 7, "after_ms": 4_000}, {"error": 6}, {}, {"lost": "response"})
+"""A script of three answers that fail, one of them four seconds late."""
 
 
 def judged(
@@ -56,6 +58,18 @@ def tampered(start_s: float, end_s: float, **rule: object) -> Fault:
         (tampered(16, 60, chances="01" * 8), (20, 55)),
         (tampered(16, 60, do="delay_response", delay_ms=500), (20, 30)),
         (tampered(16, 24, do="drop_response", connection="silent"), (16, 44)),
+        # a script excuses its own answers, once, and after the fault only the last of them
+        (tampered(16, 60, answers=LATE_ERRORS), (16, 42)),
+        (tampered(16, 24, answers=LATE_ERRORS), (23, 41)),
+        (tampered(16, 24, answers=LATE_ERRORS * 100), (23, 41)),
+        (tampered(16, 60, answers=[{"after_ms": 4_000}] * 2), (16, 31)),
+        (tampered(16, 60, do="throttle_response", throttle_ms=1_000), (20, 30)),
+        # a client goes on without leader epochs, and without higher ones
+        (tampered(16, 60, do="falsify_epochs", api=None, epoch="absent", epochs=[-1]), (20, 30)),
+        (tampered(16, 60, do="falsify_epochs", api=None, epoch="frozen", epochs=[0]), (20, 30)),
+        (tampered(16, 24, do="falsify_epochs", api=None, epoch="earlier", epochs=[0]), (24, 40)),
+        # a client that starts needs an attempt for each dead bootstrap address
+        (tampered(16, 60, do="lose_bootstrap", api=None, brokers=[1, 2]), (20, 45)),
         # a fault of another API, client or topic
         (tampered(16, 60, api="Fetch"), (20, 30)),
         (lasting("tamper", 16, 60, rule=ERROR, clients=("w-base-consume",)), (20, 30)),
@@ -88,6 +102,14 @@ def test_a_stall_that_its_fault_does_not_explain_fails(fault: Fault, stall: tupl
         (tampered(16, 60, do="delay_response", delay_ms=2_000), (20, 28)),
         (tampered(16, 60, do="delay_response", delay_ms=90_000), (20, 59)),
         (tampered(16, 60, do="drop_response", connection="silent", nth=1), (16, 80)),
+        (tampered(16, 60, answers=LATE_ERRORS), (16, 26)),
+        (tampered(16, 60, answers=[{"after_ms": 4_000}] * 2), (16, 28)),
+        (tampered(16, 60, answers=[{"lost": "response", "connection": "silent"}]), (16, 80)),
+        (tampered(16, 60, do="throttle_response", throttle_ms=2_000), (20, 28)),
+        (tampered(16, 60, do="lose_bootstrap", api=None, brokers=[1, 2]), (20, 27)),
+        (tampered(16, 60, do="lose_bootstrap", api=None, brokers=[1], connection="silent"), (20, 59)),
+        # lower epochs than it knows, a client ignores
+        (tampered(16, 60, do="falsify_epochs", api=None, epoch="earlier", epochs=[0]), (20, 59)),
         (lasting("mystery", 16, 24), (16, 57)),
     ],
 )

@@ -46,6 +46,19 @@ def test_the_recorded_coordinator(coordinator: int, grace_s: float) -> None:
     assert 40 + grace_s == min(span.start_us for span in lane.of(0) if span.required and span.end_us > 40 * S) / S
 
 
+def test_each_partition_needs_the_leaders_of_all() -> None:
+    """A transaction waits for its markers in each partition, and the next one for the transaction."""
+    death = lasting("kill", 40, 70, brokers=(2,), controller=False)
+    play: dict[str, Any] = {"faults": [death], "assignment": {0: [1], 1: [2]}, "in_sync_min": 1}
+
+    def required(*, transaction: bool) -> bool:
+        lane = next(lane for lane in lanes(Play(**play, transaction=transaction).evidence()) if lane.side == "produce")
+        return all(span.required for span in lane.of(0) if span.start_us < 60 * S and span.end_us > 50 * S)
+
+    assert required(transaction=False)
+    assert not required(transaction=True)
+
+
 @pytest.mark.parametrize("api", ["EndTxn", "AddPartitionsToTxn", "FindCoordinator"])
 def test_requests_of_transactions_that_fail(api: str) -> None:
     """They stop producers of transactions, and no others."""

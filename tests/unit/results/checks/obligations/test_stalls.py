@@ -136,7 +136,7 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
         )
     )
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), events=(), clients=())
-    twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
+    twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples, samples)
 
     seen = [
         (row["partition"], row["start_us"], row["end_us"])
@@ -145,6 +145,27 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
     ]
 
     assert [(0, 5 * S, 7_500_000)] == seen
+
+
+@pytest.mark.parametrize(("begin_s", "stalled"), [(0, [(0, S // 2, 8 * S)]), (7, [(0, 7 * S, 8 * S)])])
+def test_a_record_waits_for_its_partition_from_the_begin_of_its_transaction(
+    spark: "SparkSession", begin_s: int, stalled: list[tuple[int, int, int]]
+) -> None:
+    """A backlog of earlier transactions, written to another partition, is no stall of the partition that is next."""
+    rows = [(0, 0, 0, S // 2), *((1, seq, 0, seq * S) for seq in range(1, 8)), (0, 8, 0, 8 * S)]
+    shape = "partition int, seq bigint, intended_us bigint, done_us bigint"
+    constant = ("0 as run", "'w' as workload", "'a' as arm", "'produce' as op", "'ok' as status", "'t' as topic")
+    samples = spark.createDataFrame(rows, shape).selectExpr(*constant, "0 as producer_id", "true as due", "*")
+    own = [(0, 0, 7, 0), (0, 8, 9, begin_s * S)]
+    transactions = spark.createDataFrame(own, "producer_id int, first_seq bigint, last_seq bigint, begin_us bigint")
+    evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), events=(), clients=())
+    known = Dims(spark, (Scene(cast("Evidence", evidence)),))
+
+    found = FollowUpJobs(known, samples, samples, transactions.selectExpr("0 as run", "*")).stalls_and_failures()[
+        "stalls"
+    ][0]
+
+    assert stalled == [(0, row["start_us"], row["end_us"]) for row in found if row["partition"] == 0]
 
 
 def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> None:
