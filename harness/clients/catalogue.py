@@ -12,7 +12,7 @@ from aftershock.harness.clients.recipes import Recipe, go, java, librdkafka, nod
 
 @dataclass(frozen=True)
 class Library:
-    """Client library, where its versions come from, and versions with which its program has passed conformance."""
+    """Client library, where its versions come from, and versions that build, and whose program works with a broker."""
 
     title: str
     registry: str
