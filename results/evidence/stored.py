@@ -54,11 +54,7 @@ def analysis_document(facts: Facts) -> Row:
         ],
         "given_up": [_key_fields(("client", "error"), key) | vars(value) for key, value in _sorted(facts.given_up)],
         "findings": [vars(finding) | {"explained": _rows(finding.explained)} for _, finding in _sorted(facts.findings)],
-        "load": [
-            {name: value for name, value in vars(sent).items() if "answered" not in name}
-            | {"missing": _rows(sent.missing)}
-            for sent in facts.load
-        ],
+        "load": [vars(sent) | {"missing": _rows(sent.missing)} for sent in facts.load],
         "unavailable": [
             _key_fields(("side", "client", "window"), key) | {"partitions": _rows(outages)}
             for key, outages in _sorted(facts.unavailable)
