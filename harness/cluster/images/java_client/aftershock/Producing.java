@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -74,10 +75,18 @@ final class Producing {
         }
     }
 
+    /**
+     * Send a record, and report it once. KafkaProducer appends a record before it asks whether the transaction has
+     * failed, so that it calls back inside `send`, and again when it gives the batch up.
+     */
     private void send(JsonNode order) throws IOException {
         long seq = order.get("seq").asLong();
+        AtomicBoolean isReported = new AtomicBoolean();
         try {
             producer.send(record(order), (where, error) -> {
+                if (isReported.getAndSet(true)) {
+                    return;
+                }
                 if (error == null) {
                     pipe.say("acked", "seq", seq, "partition", where.partition(), "offset", where.offset());
                 } else {
@@ -85,7 +94,9 @@ final class Producing {
                 }
             });
         } catch (KafkaException refused) {
-            failed(seq, refused);
+            if (!isReported.getAndSet(true)) {
+                failed(seq, refused);
+            }
         }
     }
 
