@@ -42,7 +42,7 @@ workloads:
       franz-go: {client: exec, command: COMMAND}
   - name: everything
     consume: {topic: charges, isolation: read_uncommitted}
-timing: {warmup: {min: 2s, max: 20s}, steady: 5s, fault: 5s, recovery: 8s}
+timing: {warmup: {min: 2s, max: 20s}, steady: 5s, fault: 5s, recovery: 12s}
 faults:
   - {id: slow, at: 0s, for: 3s, kind: latency, link: "client(a) -> broker", delay: 30ms}
   - {id: dead, at: 5s, for: 3s, kind: kill, broker: leader of charges/0}
