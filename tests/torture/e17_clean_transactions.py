@@ -52,7 +52,7 @@ slo: ["lost == 0", "torn == 0", "lost_commit == 0", "unaborted == 0", "aborted_r
 
 def trial(seed: int, scratch: Path) -> Outcome:
     level, progress = 1 + seed % 2, Progress()
-    program = next(client.command for client in CLIENTS if client.folder == "franz_go")
+    program = next(client.command for client in CLIENTS if client.name == "franz-go")
     plan = PLAN.replace("LEVEL", str(level)).replace("COMMAND", json.dumps(program))
     bad, counts = list[str](), Counter[str]()
     with warm_cluster("torture", scratch / "runs", None, progress, Console(stderr=True)) as run:
