@@ -211,7 +211,7 @@ def given_up(rows: Iterable[Any]) -> dict[tuple[str, str], GivenUp]:
     """Return the records that each producer gave up, by client and error."""
     found = {}
     for row in sorted(rows, key=lambda row: (row["client"], row["error"])):
-        samples = tuple((one["producer_id"], one["seq"]) for one in row["samples"])
+        samples = tuple((one["producer_id"], one["seq"]) for one in row["samples"] or ())
         found[row["client"], row["error"]] = GivenUp(row["n"], row["early"], row["earliest_us"], samples)
     return found
 
