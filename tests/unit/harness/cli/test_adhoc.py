@@ -44,7 +44,7 @@ def test_a_missing_engine_is_a_clear_error(tmp_path: Path, command: list[str]) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": []}, "no client program to check; write its command after --"),
+        ({"command": []}, "name one program to check: its command after --, or --client CLIENT@VERSION"),
         ({"operation": ["produse"]}, "--op produse is no operation; write one of produce, consume, commit"),
         ({"settings": ["linger.ms"]}, "--settings linger.ms is not KEY=VALUE; write for example acks=all"),
         ({"bootstrap": "kafka:9092"}, "--bootstrap kafka:9092: .* add --allow-attach kafka:9092 to allow that"),
