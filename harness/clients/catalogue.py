@@ -12,7 +12,10 @@ from aftershock.harness.clients.recipes import Recipe, go, java, librdkafka, nod
 
 @dataclass(frozen=True)
 class Library:
-    """Client library, where its versions come from, and versions that build, and whose program works with a broker."""
+    """Client library, where its versions come from, and known versions, from the oldest to the newest.
+
+    The known versions were built; the nightly examines the oldest and the newest (``test_foreign_clients.py``).
+    """
 
     title: str
     registry: str
