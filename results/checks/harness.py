@@ -102,7 +102,7 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
 
 def _cost_deadlines(evidence: Evidence, client: Client, side: Side, generator: Check) -> bool:
     """Return True if the generator was so late, or so many records were never sent, that records may fail for it."""
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    workload = next((row for row in evidence.timeline["workloads"] if row["name"] == client.workload), {})
     deadline_ms = (workload.get(side) or {}).get("deadline_ms") or DEADLINE_MS
     return generator.observed is None or 2 * generator.observed >= deadline_ms
 

@@ -20,8 +20,8 @@ from aftershock.results.model.facts import (
     SlowRecord,
 )
 
-UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out", "member_lag", "stable"}
-"""Fields under another name (gaps), or of the judge alone."""
+UNSAID = {"longest", "recoveries", "produced", "backwards", "left_out", "member_lag", "stable", "write_cycles"}
+"""Fields under another name (gaps), of the judge alone, or in verdict.json (write_cycles)."""
 
 
 def test_every_measurement_is_a_row_with_its_key() -> None:

@@ -29,6 +29,7 @@ SCENE = Scene(
             phases=(Phase("steady", None, 5, 10), Phase("fault", "a", 10, 40), Phase("fault", "b", 60, 80)),
             clients=(),
             journal=(),
+            events=(),
         ),
     )
 )

@@ -95,4 +95,4 @@ def test_an_advised_arm() -> None:
     assert made is not None
     assert {"request.timeout.ms": "9000", "socket.connection.setup.timeout.ms": "1000"} == made["settings"]
     assert advised({"client": "exec", "command": ["./other"]}) is None
-    assert {"confluent", "java", "reference"} == {*LEVERS}
+    assert {"confluent-kafka-javascript", "confluent", "java", "librdkafka", "rdkafka", "reference"} == {*LEVERS}
