@@ -203,7 +203,7 @@ def _stored_plan(text: str, home: Path) -> None:
         checked=SimpleNamespace(text=text),
         timeline=timeline,
         has_java_clients=False,
-        programs={},
+        programs=lambda _: {},
         service_images=lambda _: {},
         file=None,
         rehearse=False,

@@ -67,7 +67,7 @@ def test_a_failed_step_does_not_end_the_night(tmp_path: Path) -> None:
     (tmp_path / "kips" / "951").mkdir(parents=True)
     run, said = Commands({"explore": 1, "kip": 2, "trend": 2}), []
     assert 1 == run_night(night(tmp_path), ALL, run, said.append)
-    steps = ["explore", "run", "run", "kip", "run", "zoo", "run", "run", "run", "-m", "--rotate"]
+    steps = ["explore", "run", "run", "kip", "run", "zoo", "run", "run", "run", "run", "-m", "--rotate"]
     assert [*steps, "trend", "runs", "runs"] == run.seen
     assert said[0].startswith("the step explore takes about 20 m 00 s, the remaining night ")
 
