@@ -94,7 +94,8 @@ function reportCommits(consumer) {
   let tookMs = 0;
   consumer.on(consumer.events.REQUEST, ({ payload: { apiName, pendingDuration, duration } }) => {
     if (apiName === 'OffsetCommit') {
-      tookMs = pendingDuration + duration + 1; // both are whole milliseconds, rounded down
+      // both are whole milliseconds, rounded down: a commit right after a delivery must not seem to be sent before it
+      tookMs = pendingDuration + duration;
     }
   });
   consumer.on(consumer.events.COMMIT_OFFSETS, ({ payload: { topics, groupGenerationId } }) => {
