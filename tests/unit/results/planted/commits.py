@@ -30,7 +30,11 @@ def group_lost(run: Run) -> None:
     run.drop("offsets", rows.index[rows["topic_partition"] == 1])
 
 
-@defect("a commit in doubt that is not in its coordinator's log: no loss", base=commits_run)
+@defect(
+    "a last commit that never got a result, and is not in its coordinator's log: no loss",
+    fails=("obligation/stuck",),
+    base=commits_run,
+)
 def commit_in_doubt(run: Run) -> None:
     run.set("produce", _entry(run, LAST), status="in_doubt", done_us=None)
     commit_lost(run)

@@ -352,7 +352,10 @@ def swapped_at_a_kill(run: Run) -> None:
     _killed(run, done_us - 1, done_us + 1)
 
 
-@defect("a record in doubt that is in the log and that no reader got: the last of its partition", fails=LOST)
+@defect(
+    "a last record that never got a result, that is in the log, and that no reader got",
+    fails=(*LOST, "obligation/stuck"),
+)
 def tail_not_delivered(run: Run) -> None:
     rows = run.frames["produce"]
     last = rows[(rows["producer_id"] == 0) & (rows["partition"] == 5)]["seq"].max()

@@ -137,7 +137,7 @@ def _stood_still(run: Run, t_us: int, idle_us: int) -> None:
 
 @defect(
     "a reader that read nothing for 30 s, a minute after the last fault: it stands still, and owes the rest",
-    fails=("integrity/lost", "slo/lost"),
+    fails=("integrity/lost", "slo/lost", "obligation/consume", "obligation/stuck"),
 )
 def stands_still(run: Run) -> None:
     _stood_still(run, 130 * S, 40 * S)
@@ -145,7 +145,7 @@ def stands_still(run: Run) -> None:
 
 @defect(
     "the same while the last fault may still have an effect: it stands still, and what it had not reached is unknown",
-    fails=("obligation/consume",),
+    fails=("obligation/consume", "obligation/stuck"),
     unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
     says="3 further records were not judged",
 )

@@ -281,7 +281,14 @@ def begins_anew_in_the_warm_up(run: Run) -> None:
     _identity(run, 4, 1, epoch=1)
 
 
-@defect("a producer whose process a fault had killed: no restart", unsure=("exposure/latency-1",), base=told_run)
+@defect(
+    "a producer whose process a fault had killed: no restart",
+    unsure=(
+        *("exposure/latency-1", "slo/assignment.lost", "slo/consume.fatal"),
+        *("slo/produce.fatal", "slo/sequence.restarts"),
+    ),
+    base=told_run,
+)
 def begins_anew_after_a_kill(run: Run) -> None:
     for step in run.documents["timeline"]["steps"]:
         step |= {"kind": "kill_client", "takes": "members"}
