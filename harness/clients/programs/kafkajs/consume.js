@@ -94,8 +94,9 @@ function reportCommits(consumer) {
   let tookMs = 0;
   consumer.on(consumer.events.REQUEST, ({ payload: { apiName, pendingDuration, duration } }) => {
     if (apiName === 'OffsetCommit') {
-      // both are whole milliseconds, rounded down: a commit right after a delivery must not seem to be sent before it
-      tookMs = pendingDuration + duration;
+      // both are differences of whole milliseconds, so each may be one too long; a commit right after a delivery must not
+      // seem to be sent before it
+      tookMs = Math.max(0, pendingDuration + duration - 2);
     }
   });
   consumer.on(consumer.events.COMMIT_OFFSETS, ({ payload: { topics, groupGenerationId } }) => {
