@@ -4,6 +4,7 @@ A bug's plan is ``faults/plans/zoo/<id>.yaml``. What a run's verdict said is sto
 from which ``docs/ZOO.md`` is written. Runs of another plan count as another attempt; the last attempt counts.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.model import dump
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import did_you_mean
 from aftershock.faults.timeline.compile import compile_checked
@@ -81,10 +83,15 @@ def of_record(record: Record, home: Path) -> list[Entry]:
     """Return an entry for each bug, with the stored run of it below ``home`` as its attempt."""
     entries = []
     for bug in read_bugs().values():
-        run = record.runs.get(bug.id)
-        attempts = [attempt_of(read_judged_run(home / run.run), run.digest)] if run else []
-        entries.append(Entry(bug, attempts))
+        run = record.stored(bug.id)
+        entries.append(Entry(bug, [attempt_in(home / run)] if run else []))
     return entries
+
+
+def attempt_in(home: Path) -> Attempt:
+    """Return what the verdict of the run in ``home`` says; runs of one plan with other seeds have the same digest."""
+    plan = {**dump(load_plan(home / "plan.yaml").plan), "why": None}
+    return attempt_of(read_judged_run(home), hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16])
 
 
 def keep(folder: Path, entries: Iterable[Entry]) -> None:
