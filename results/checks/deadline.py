@@ -11,9 +11,8 @@ None of these are judged. A producer that gave no record up has no check.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, workload_of
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status
 from aftershock.results.model.facts import Facts, GivenUp
 
@@ -40,21 +39,16 @@ _ADVICE = (
 
 def deadline_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     """Return the check of each producer that gave records up."""
-    workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     checks = []
     for client in evidence.clients:
         given_up = {error: value for (key, error), value in facts.given_up.items() if key == client.key}
-        if given_up and _judged(workloads.get(client.workload, {}), client):
-            checks.append(_check(client, given_up))
+        transacts = (workload_of(evidence, client).get("produce") or {}).get("transaction")
+        if given_up and not transacts and not LIMITING & evidence.arm_settings(client).keys():
+            checks.append(_check(evidence, client, given_up))
     return checks
 
 
-def _judged(workload: Mapping[str, Any], client: Client) -> bool:
-    settings = ((workload.get("arms") or {}).get(client.arm) or {}).get("settings") or {}
-    return not (workload.get("produce") or {}).get("transaction") and not LIMITING & settings.keys()
-
-
-def _check(client: Client, given_up: Mapping[str, GivenUp]) -> Check:
+def _check(evidence: Evidence, client: Client, given_up: Mapping[str, GivenUp]) -> Check:
     early = {error: value for error, value in given_up.items() if value.early and error in REPEATABLE}
     failed, count = (sum(value.n for value in given_up.values()), sum(value.early for value in early.values()))
     why = f"none of {failed} failed records was given up early with an error that can be repeated"
@@ -68,7 +62,7 @@ def _check(client: Client, given_up: Mapping[str, GivenUp]) -> Check:
     return Check(
         id="obligation/deadline",
         kind="obligation",
-        subject=f"arm={client.arm}",
+        subject=evidence.subject_of(client),
         status=Status.FAIL if count else Status.PASS,
         n=failed,
         minimum=1,

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from aftershock.names import outputs_reader
 from aftershock.results.checks.doubts import HarnessCheck
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, deadline_ms_of
 from aftershock.results.evidence.outages import deaths_of
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, trust_check
@@ -38,8 +38,6 @@ from aftershock.results.tables.dims import SIDES
 
 LATENESS_MS_MAX = 50.0
 LATENESS_Q = 0.99
-DEADLINE_MS = 30_000
-"""Deadline of a record unless the plan gives another."""
 LATE_TICKS_PERCENT_MAX = 5.0
 STEAL_PERCENT_MAX = 10.0
 TICKS_MIN = 20  # with fewer ticks a single late one exceeds the limit
@@ -102,9 +100,7 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
 
 def _cost_deadlines(evidence: Evidence, client: Client, side: Side, generator: Check) -> bool:
     """Return True if the generator was so late, or so many records were never sent, that records may fail for it."""
-    workload = next((row for row in evidence.timeline["workloads"] if row["name"] == client.workload), {})
-    deadline_ms = (workload.get(side) or {}).get("deadline_ms") or DEADLINE_MS
-    return generator.observed is None or 2 * generator.observed >= deadline_ms
+    return generator.observed is None or 2 * generator.observed >= deadline_ms_of(evidence, client, side)
 
 
 _AGAIN = "restore the evidence or run the plan again"

@@ -30,7 +30,7 @@ from aftershock.results.checks.findings.records import RECOVERY_US, STILL_US
 from aftershock.results.checks.obligations.lanes import Lane, lanes
 from aftershock.results.checks.obligations.spans import DRAIN_PATIENCE_US, PATIENCE_US
 from aftershock.results.checks.progress import held_back_in, overlaps
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, deadline_ms_of
 from aftershock.results.evidence.groups import group_of, reader_events
 from aftershock.results.evidence.outages import KILLED, worker_outages
 from aftershock.results.evidence.phases import Interval, merged, overlap_us
@@ -102,23 +102,29 @@ def _of_reader(
         return
     longest = max(stuck.values(), key=lambda one: one.required_us)
     first_us = min(one.start_us for one in stuck.values())
-    yield Check(
+    why = (
+        f"nothing more was delivered of {_places(sorted(stuck), unread)}: for {longest.required_us / 1e6:.1f} s in "
+        f"which progress was required (from {longest.start_us / 1e6:.1f} s to the end of the drain; "
+        f"{longest.allowed_us / 1e6:g} s are allowed), though the harness read these records from the same brokers"
+    )
+    advice = _READ.format(f"{client.workload}-{client.arm}-consume*", first_us / 1e6, "why did it stop reading?")
+    yield _check(evidence, client, "consume", longest, len(stuck), why, advice)
+
+
+def _check(evidence: Evidence, client: Client, side: Side, still: _Still, n: int, why: str, advice: str) -> Check:
+    return Check(
         id="obligation/stuck",
         kind="obligation",
-        subject=f"{evidence.subject_of(client)} consume",
+        subject=f"{evidence.subject_of(client)} {side}",
         arm=client.arm,
         status=Status.FAIL,
-        observed=longest.required_us / 1e6,
-        threshold=longest.allowed_us / 1e6,
+        observed=still.required_us / 1e6,
+        threshold=still.allowed_us / 1e6,
         unit="s",
-        n=len(stuck),
+        n=n,
         minimum=1,
-        why=(
-            f"nothing more was delivered of {_places(sorted(stuck), unread)}: for {longest.required_us / 1e6:.1f} s in "
-            f"which progress was required (from {longest.start_us / 1e6:.1f} s to the end of the drain; "
-            f"{longest.allowed_us / 1e6:g} s are allowed), though the harness read these records from the same brokers"
-        ),
-        next=_READ.format(f"{client.workload}-{client.arm}-consume*", first_us / 1e6, "why did it stop reading?"),
+        why=why,
+        next=advice,
     )
 
 
@@ -178,7 +184,7 @@ def _of_senders(
             continue
         if (sent.answered_us or 0) > sent.unanswered_last_us:
             continue  # it went on
-        deadline_us = _deadline_us(evidence, client, sent)
+        deadline_us = 1000 * deadline_ms_of(evidence, client, sent.side)
         since_us = max(sent.unanswered_us, sent.answered_us or 0)
         end_us = load_end_us + deadline_us  # the harness waited until the last time-out had passed
         side: Side = "commit" if sent.side == "commit" else "produce"
@@ -198,25 +204,8 @@ def _of_senders(
             f"for {still.required_us / 1e6:.1f} s in which progress was required ({still.allowed_us / 1e6:g} s are "
             f"allowed){served}"
         )
-        yield Check(
-            id="obligation/stuck",
-            kind="obligation",
-            subject=f"{evidence.subject_of(client)} {side}",
-            arm=client.arm,
-            status=Status.FAIL,
-            observed=still.required_us / 1e6,
-            threshold=still.allowed_us / 1e6,
-            unit="s",
-            n=sent.unanswered,
-            minimum=1,
-            why=why,
-            next=_READ.format(sent.worker, since_us / 1e6, "why did it stop?"),
-        )
-
-
-def _deadline_us(evidence: Evidence, client: Client, sent: SentRows) -> int:
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
-    return 1000 * int((workload.get(sent.side) or {}).get("deadline_ms") or 30_000)
+        advice = _READ.format(sent.worker, since_us / 1e6, "why did it stop?")
+        yield _check(evidence, client, side, still, sent.unanswered, why, advice)
 
 
 def _others(facts: Facts, clients: Mapping[str, Client], client: Client, sent: SentRows, since_us: int) -> str:

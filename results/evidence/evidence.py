@@ -320,8 +320,21 @@ class Evidence:
 
     def arm_settings(self, client: Client) -> Mapping[str, Any]:
         """Return the settings of the client's arm as written in the plan."""
-        workload = next(row for row in self.timeline["workloads"] if row["name"] == client.workload)
-        return (workload["arms"][client.arm] or {}).get("settings") or {}
+        return (workload_of(self, client)["arms"][client.arm] or {}).get("settings") or {}
+
+
+DEADLINE_MS = 30_000
+"""Deadline of a record or commit unless the plan gives another."""
+
+
+def workload_of(evidence: Evidence, client: Client) -> Mapping[str, Any]:
+    """Return a client's workload in the timeline; an empty one if the timeline has none of that name."""
+    return next((row for row in evidence.timeline["workloads"] if row["name"] == client.workload), {})
+
+
+def deadline_ms_of(evidence: Evidence, client: Client, side: str) -> int:
+    """Return the deadline of a client's records or commits (``side``) in milliseconds."""
+    return int((workload_of(evidence, client).get(side) or {}).get("deadline_ms") or DEADLINE_MS)
 
 
 Trust: TypeAlias = Collection[str] | None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aftershock.names import LIBRARIES, OFFSETS_TOPIC, ON_LIBRDKAFKA, topic_names
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, workload_of
 
 Workloads = Sequence[Mapping[str, Any]]
 
@@ -64,14 +64,14 @@ def _written(workload: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 def written_in_transactions(evidence: Evidence, client: Client) -> tuple[str, ...]:
     """Return the topics of the plan to which a client writes in transactions."""
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    workload = workload_of(evidence, client)
     topics = topic_names(workload["produce"]) if (workload.get("produce") or {}).get("transaction") else ()
     return (*topics, *((client.pipe.writes,) if client.pipe and client.pipe.transactional else ()))
 
 
 def reads_committed(evidence: Evidence, client: Client) -> bool:
     """Return True if a client's consumers read committed records only, as planned or by their library's default."""
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    workload = workload_of(evidence, client)
     isolation = (workload.get("consume") or {}).get("isolation")
     library = (workload["arms"][client.arm] or {}).get("client", "confluent")
     if isolation is None and library in ("exec", *LIBRARIES) and library not in ON_LIBRDKAFKA:

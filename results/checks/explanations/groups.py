@@ -33,7 +33,7 @@ from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.explanations.retries import breaks_connections, connection_ends
 from aftershock.results.checks.explanations.written import logged_offsets
 from aftershock.results.checks.obligations.reach import Harm, harms_of, settings_of
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, workload_of
 from aftershock.results.evidence.groups import committers, committing_readers, group_of, reader_events
 from aftershock.results.evidence.manifest import LEADERS
 from aftershock.results.evidence.outages import FROZEN, POLLING_STOPPED, worker_outages
@@ -70,7 +70,7 @@ def of_groups(evidence: Evidence, truncations: Sequence[Explanation]) -> Iterato
 
 def lease_us(evidence: Evidence, client: Client) -> int:
     """Return the session time-out of a client's group members and one heartbeat, by the protocol of its group."""
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    workload = workload_of(evidence, client)
     kind = (workload["arms"][client.arm] or {}).get("client")
     own = {str(name).replace("_", "."): value for name, value in evidence.arm_settings(client).items()}
     default = "consumer" if kind == "reference" else "classic"
@@ -267,7 +267,7 @@ def _groups(evidence: Evidence) -> Iterator[tuple[Client | None, str]]:
         if client.consumes_from and (group := group_of(evidence, client)):
             yield client, group
     for client in committers(evidence):
-        workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+        workload = workload_of(evidence, client)
         for number in range(int(workload["commit"].get("groups", 1))):
             yield None, f"{client.workload}-{client.arm}-{number}"
 
@@ -306,7 +306,7 @@ def _of_lost_commits(evidence: Evidence, client: Client, op: str, harms: Sequenc
         yield replace(during, from_us=since_us, until_us=at_us)
     if tells:
         return
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    workload = workload_of(evidence, client)
     rack = (workload.get(op) or {}).get("rack")
     for harm in harms:
         api = (_rule(evidence, harm) or {}).get("api")

@@ -23,7 +23,7 @@ from typing import Any
 from aftershock.results.checks.explanations.leadership import changes, led_by
 from aftershock.results.checks.explanations.model import Explanation, for_rules
 from aftershock.results.checks.obligations.reach import LEGACY_DELAY_MS, Harm, harms_of
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, workload_of
 from aftershock.results.evidence.manifest import LEADERS
 from aftershock.results.evidence.outages import KILLED, deaths_of, worker_outages
 
@@ -124,7 +124,7 @@ def connection_ends(evidence: Evidence, client: Client, op: str) -> tuple[list[t
 
     The interval is that between two statistics of a client that learns of lost connections from these.
     """
-    workload = next(row for row in evidence.timeline["workloads"] if row["name"] == client.workload)
+    workload = workload_of(evidence, client)
     tells = (workload["arms"][client.arm] or {}).get("client") in _TELLING
     reports = evidence.run.get("reports") or {}
     tells |= all({*_ENDS} <= {*reports.get(worker, ())} for worker in client.workers(op))
