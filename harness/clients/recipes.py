@@ -229,25 +229,15 @@ def _build_java(build: ProgramBuild, version: str) -> Sequence[str]:
     libraries = ":".join(map(str, sorted((build.context / "libs").glob("*.jar"))))
     # a method that needs a newer version is compiled to an error, which ends the program when it is called
     options = ("-17", "-proc:none", "-nowarn", "-proceedOnError", "-cp", libraries, "-d", build.context / "classes")
-    with _tolerated(build.context / "classes" / "aftershock" / "Main.class"):
+    try:
         build.run(["java", "-jar", compiler, *options, *sorted(sources)])
+    except images.StepError:
+        if not (build.context / "classes" / "aftershock" / "Main.class").exists():
+            raise
     memory = ("-Xmx64m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError")
     logging = f"-Dlog4j2.configurationFile=file:{FOLDER}/log4j2.properties"
     shutil.copy(_JAVA_SOURCES / "log4j2.properties", build.context)
     return ("java", *memory, logging, "-cp", f"{FOLDER}/classes:{FOLDER}/libs/*", "aftershock.Main")
-
-
-class _tolerated:  # noqa: N801  # a context manager
-    """Ignore that a step failed if it has made ``file``."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        return isinstance(error, images.StepError) and self._file.exists()
 
 
 def node(program: str, package: str, build_s: int, *, compiles: bool = False) -> Recipe:
@@ -291,8 +281,7 @@ def _compile_addon(build: ProgramBuild, folder: Path) -> None:
     if not gyp.exists():
         raise images.StepError(f"npm has no node-gyp in {gyp}; install npm from its own package")
     # one job, because the addon does not wait for its configuration
-    steps = ("configure", "build")
-    for step in steps:
+    for step in ("configure", "build"):
         build.run(["node", gyp, step, "-C", folder, f"--nodedir={prefix}"], {"CKJS_LINKING": "dynamic", "JOBS": "1"})
 
 

@@ -18,6 +18,16 @@ func Begin(seq int64, deadline time.Duration) {
 	timers[seq] = time.AfterFunc(deadline, func() { Failed(seq, "_MSG_TIMED_OUT", "in_doubt", true) })
 }
 
+// Offer begins an order and hands its message to the queue of a producer; the order fails if the queue is full.
+func Offer[Message any](queue chan<- Message, message Message, seq int64, deadline time.Duration) {
+	Begin(seq, deadline)
+	select {
+	case queue <- message:
+	default:
+		Failed(seq, "_QUEUE_FULL", "in_doubt", false)
+	}
+}
+
 // Acked reports an order as acknowledged, unless it was reported.
 func Acked(seq int64, details ...any) { once(seq, "acked", details...) }
 

@@ -111,12 +111,7 @@ func produce(start pipe.Start, orders chan pipe.Order) {
 		for _, header := range order.Headers {
 			message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(*header[0]), Value: header[1].Bytes()})
 		}
-		pipe.Begin(order.Seq, start.Deadline())
-		select {
-		case queue <- message:
-		default:
-			pipe.Failed(order.Seq, "_QUEUE_FULL", "in_doubt", false)
-		}
+		pipe.Offer(queue, message, order.Seq, start.Deadline())
 	}
 	pipe.AwaitReports()
 }
