@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aftershock.errors import ClusterError, EvidenceError, FaultError, PlanError, WorkloadError
 from aftershock.faults.plan.check import load_plan
@@ -58,7 +58,11 @@ def digest(planned: Planned, seed: int) -> str:
     The order of keys counts, because clients send in the order of the plan's arms, and racks number the brokers.
     """
     plan = dump(load_plan(find(planned.plan), planned.changes).plan)
-    document = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": planned.kafka}
+    return hash_of({**plan, "blocks": None, "why": None, "seed": seed, "kafka": planned.kafka})
+
+
+def hash_of(document: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits that stand for a document; the order of its keys counts."""
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()[:16]
 
 

@@ -4,7 +4,6 @@ A bug's plan is ``faults/plans/zoo/<id>.yaml``. What a run's verdict said is sto
 from which ``docs/ZOO.md`` is written. Runs of another plan count as another attempt; the last attempt counts.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from aftershock.faults.plan.model import dump
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import did_you_mean
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.campaigns.store import Planned, Record
+from aftershock.harness.campaigns.store import Planned, Record, hash_of
 from aftershock.redaction import PLACE
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import read_judged_run
@@ -90,8 +89,7 @@ def of_record(record: Record, home: Path) -> list[Entry]:
 
 def attempt_in(home: Path) -> Attempt:
     """Return what the verdict of the run in ``home`` says; runs of one plan with other seeds have the same digest."""
-    plan = {**dump(load_plan(home / "plan.yaml").plan), "why": None}
-    return attempt_of(read_judged_run(home), hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16])
+    return attempt_of(read_judged_run(home), hash_of({**dump(load_plan(home / "plan.yaml").plan), "why": None}))
 
 
 def keep(folder: Path, entries: Iterable[Entry]) -> None:
@@ -132,7 +130,7 @@ def read_entries(folder: Path) -> list[Entry]:
 
 
 def text(entry: Entry) -> str:
-    """Return a bug and what the last verdict said of its two versions, for a terminal of 80 columns."""
+    """Return a bug and what the last verdict said of its two versions, for a terminal."""
     bug, outcome = entry.bug, entry.outcome
     lines = [f"{bug.id}: {bug.title}", f"  {bug.versions} ({bug.tracker}); promise: {bug.promise}"]
     if outcome is None:
@@ -161,7 +159,7 @@ def exit_code(entries: Iterable[Entry]) -> int:
     return 1 if "fixed blamed" in words else 2 if words - {"found"} else 0
 
 
-def digest_of(entries: Sequence[Entry]) -> str:
+def counts_in_words(entries: Sequence[Entry]) -> str:
     """Return the counts of ``docs/ZOO.md`` in a sentence each."""
     tried = [entry for entry in entries if entry.outcome]
     found = [entry for entry in tried if entry.word == "found"]
@@ -184,7 +182,7 @@ def markdown(entries: Sequence[Entry]) -> str:
     rows = [_row(entry) for entry in entries]
     head = ["bug", "tracker", "versions", "promise", "verdict", "by", "runs", "min"]
     notes = [f"* `{entry.bug.id}` is not run: {entry.bug.obstacle}" for entry in entries if entry.bug.obstacle]
-    return "\n".join([digest_of(entries), "", "".join(table(head, rows)).rstrip(), "", *notes]).rstrip()
+    return "\n".join([counts_in_words(entries), "", "".join(table(head, rows)).rstrip(), "", *notes]).rstrip()
 
 
 def _row(entry: Entry) -> list[str]:

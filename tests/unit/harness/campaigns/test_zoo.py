@@ -89,7 +89,7 @@ def test_counts() -> None:
         lab.Entry(bug, [attempt(LOST, check("integrity/lost", FIXED))]),
         lab.Entry(bug),
     ]
-    text = lab.digest_of(entries)
+    text = lab.counts_in_words(entries)
     assert "3 of 4 registered bugs were tried" in text
     assert "**2 of 3**, for 1 of them by checks that need no SLO" in text
     assert "blamed in 1 of 4 runs" in text
