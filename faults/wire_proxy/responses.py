@@ -32,6 +32,9 @@ _REPLICA_NOT_AVAILABLE = 9
 _KEYS = (*TOPIC_FIELDS, *NUMBER_FIELDS)
 WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
 """Errors of fetch sessions, such as FETCH_SESSION_ID_NOT_FOUND: they apply to a whole Fetch, never to a partition."""
+_OFFSET_FETCH_PARTITION_ERRORS = frozenset({3, 29, 88, 100})
+"""UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID: all other errors of
+OffsetFetch are about the group, and come without partitions since version 2 (``OffsetFetchRequest.getErrorResponse``)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ def answered_response(response: Any, answer: ScriptedAnswer, subject: RuleSubjec
     """
     if answer.error:
         response_kind: type[Entity] = type(response)
-        if answer.error not in WHOLE_RESPONSE_ERRORS and _has_item_errors(response_kind):
+        if response.__api_key__ == _OFFSET_FETCH:
+            response = _with_offset_fetch_error(response, answer.error, subject)
+        elif answer.error not in WHOLE_RESPONSE_ERRORS and _has_item_errors(response_kind):
             change = _refused_item if answer.applied else _with_error
             response = _changed(response, subject, ERROR_FIELDS, partial(change, code=answer.error))
         elif answer.applied:
@@ -157,6 +162,20 @@ def _with_error(item: Any, code: int) -> Any:
     return replace(item, **{name: code for name in ERROR_FIELDS if hasattr(item, name)}, **changes)
 
 
+def _with_offset_fetch_error(response: Any, code: int, subject: RuleSubject) -> Any:
+    """Put an error into OffsetFetch, where most errors are about a group and leave no partition in its answer."""
+
+    def refused(group: Any) -> Any:
+        # versions 0 and 1 have errors of partitions only
+        if code in _OFFSET_FETCH_PARTITION_ERRORS or subject.topic is not None or not hasattr(group, "error_code"):
+            return _changed(group, subject, ERROR_FIELDS, partial(_with_error, code=code))
+        return replace(group, topics=(), error_code=code)
+
+    if hasattr(response, "groups"):  # since version 8
+        return replace(response, groups=tuple(map(refused, response.groups)))
+    return refused(response)
+
+
 def _refused_item(item: Any, code: int) -> Any:
     """Build the item, or the response, anew with an error, and with nothing that the broker answered."""
     kept = {name: getattr(item, name) for name in (*_KEYS, "throttle_time") if hasattr(item, name)}
@@ -178,6 +197,7 @@ def _has_item_errors(kind: type[Entity]) -> bool:
 
 
 _OFFSET_FOR_LEADER_EPOCH = API_KEYS["OffsetForLeaderEpoch"]
+_OFFSET_FETCH = API_KEYS["OffsetFetch"]
 _EPOCH_FIELDS = ("leader_epoch", "committed_leader_epoch", "current_leader")
 
 

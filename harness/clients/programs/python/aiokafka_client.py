@@ -1,9 +1,9 @@
-"""Client of ``docs/EXEC.md`` built on aiokafka, which counts no bytes by broker and so reports no traffic."""
+"""Client of ``docs/EXEC.md`` built on aiokafka."""
 
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
@@ -18,6 +18,7 @@ from protocol import (
     name_of,
     orders,
     record_of,
+    report_traffic,
     run,
     say,
     say_committed,
@@ -90,6 +91,9 @@ class Producing:
                 except KafkaError as error:
                     say("error", error=name_of(error), detail=str(error))
         self._sending = asyncio.create_task(self._send_waiting())
+
+    def brokers(self) -> Iterable[Any]:
+        return list(self._producer.client.cluster.brokers())
 
     def send(self, order: dict[str, Any]) -> None:
         begin(order["seq"], self._start["deadline_ms"])  # aiokafka has no deadline of a record if it is idempotent
@@ -175,6 +179,7 @@ async def _quietly(stop: Coroutine[Any, Any, None]) -> None:
 async def produce(start: dict[str, Any]) -> None:
     producing = Producing(start)
     await producing.open()
+    report_traffic(producing.brokers)
     say("ready", accepts=["topics", "transactions"])
     async for order in next_orders():
         if order["do"] == "send":
@@ -215,6 +220,7 @@ async def consume(start: dict[str, Any]) -> None:
     own |= {"group_id": group, "auto_offset_reset": start["from"]}
     own |= {"enable_auto_commit": bool(group) and start["commit"] is None}
     consumer = await started(AIOKafkaConsumer, start, **own)
+    report_traffic(consumer._client.cluster.brokers)
     if group:
         what = {"pattern": f"^(?:{start['pattern']})$"} if start["pattern"] else {"topics": topic_names(start)}
         consumer.subscribe(**what, listener=Listener())

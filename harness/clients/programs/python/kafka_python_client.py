@@ -1,4 +1,4 @@
-"""Client of ``docs/EXEC.md`` built on kafka-python, which counts no bytes by broker and so reports no traffic."""
+"""Client of ``docs/EXEC.md`` built on kafka-python."""
 
 import time
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from protocol import (
     name_of,
     orders,
     record_of,
+    report_traffic,
     run,
     say,
     say_committed,
@@ -74,6 +75,7 @@ def produce(start: dict[str, Any]) -> None:
     own = {"acks": {"all": "all", "1": 1, "0": 0}[start["acks"]], "enable_idempotence": start["idempotence"]}
     own |= {"delivery_timeout_ms": deadline_ms, "linger_ms": linger_ms}
     producer = connected(KafkaProducer, start, defaults, **own)
+    report_traffic(producer._metadata.brokers)
     await_partitions(producer.partitions_for, start)
     say("ready", accepts=["topics"])
     for order in orders():
@@ -114,6 +116,8 @@ class Consuming(ConsumerRebalanceListener):
         own |= {"group_id": self._group, "auto_offset_reset": start["from"]}
         own |= {"enable_auto_commit": bool(self._group) and start["commit"] is None}
         self._consumer = connected(KafkaConsumer, start, {}, **own)
+        cluster = getattr(self._consumer, "_cluster", None) or self._consumer._client.cluster  # the client of 2.x
+        report_traffic(cluster.brokers)
 
     def run(self) -> None:
         """Report records until ``close``."""

@@ -5,10 +5,11 @@ The programs run in environments of their own, which have one library and nothin
 
 import json
 import os
+import socket
 import sys
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
@@ -104,6 +105,49 @@ def mark_of(headers: Any) -> str | None:
     """Return the value of the header ``aftershock`` in base64."""
     mark = dict(headers or ()).get("aftershock")
     return None if mark is None else b64encode(mark).decode()
+
+
+class CountedSocket(socket.socket):
+    """Socket that counts its bytes by the peer's port: the libraries in Python count none by broker."""
+
+    def send(self, *args: Any) -> int:
+        return self._count(0, super().send(*args))
+
+    def sendmsg(self, *args: Any) -> int:
+        return self._count(0, super().sendmsg(*args))
+
+    def recv(self, *args: Any) -> bytes:
+        received = super().recv(*args)
+        self._count(1, len(received))
+        return received
+
+    def recv_into(self, *args: Any) -> int:
+        return self._count(1, super().recv_into(*args))
+
+    def _count(self, place: int, size: int) -> int:
+        if not hasattr(self, "_bytes"):
+            name = self.getpeername()
+            self._bytes = _traffic.setdefault(name[1], [0, 0]) if isinstance(name, tuple) else [0, 0]
+        self._bytes[place] += size
+        return size
+
+
+_traffic: dict[int, list[int]] = {}  # bytes sent and received, by the peer's port
+socket.socket = CountedSocket  # type: ignore[misc]
+
+
+def report_traffic(brokers: Callable[[], Iterable[Any]]) -> None:
+    """Report the bytes exchanged with each broker once a second; ``brokers`` returns a copy of those that the library knows."""
+
+    def report() -> None:
+        while True:
+            time.sleep(1)
+            ports = {getattr(node, "node_id" if hasattr(node, "node_id") else "nodeId"): node.port for node in brokers()}
+            found = {node: _traffic[port] for node, port in ports.items() if port in _traffic and str(node).isdecimal()}
+            if found:
+                say("traffic", brokers=found)
+
+    Thread(target=report, daemon=True).start()
 
 
 def topic_names(start: dict[str, Any]) -> list[str]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aftershock.tests.unit.faults.wire_proxy.frame_client import FrameClient
 
 
-NOT_LEADER, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT = 6, 3, 5, 7
+NOT_LEADER, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, TIMED_OUT, COORDINATOR_LOADING = 6, 3, 5, 7, 14
 DELAY_MS = 200
 OK = ScriptedAnswer()
 
@@ -327,6 +327,18 @@ def test_an_error_in_each_version(api: str) -> None:
             assert throttle_ms_in(decoded) == (70 if hasattr(decoded, "throttle_time") else 0)
             examined += 1
     assert examined
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_errors_about_a_group_name_no_partition(version: int) -> None:
+    """As ``OffsetFetchRequest.getErrorResponse`` does since version 2; errors of a partition stay with it."""
+    response = filled(load_response_schema(API_KEYS["OffsetFetch"], version))
+    loading = answered_response(response, ScriptedAnswer(error=COORDINATOR_LOADING), ANY)
+    group = loading.groups[0] if version >= 8 else loading  # noqa: PLR2004 -- groups came with version 8
+    assert (COORDINATOR_LOADING, ()) == (int(group.error_code), group.topics)
+    unknown = answered_response(response, ScriptedAnswer(error=UNKNOWN_TOPIC), ANY)
+    group = unknown.groups[0] if version >= 8 else unknown  # noqa: PLR2004
+    assert (0, UNKNOWN_TOPIC) == (int(group.error_code), int(group.topics[0].partitions[0].error_code))
 
 
 BETWEEN_BROKERS = {("AddPartitionsToTxn", 4), ("AddPartitionsToTxn", 5)}
