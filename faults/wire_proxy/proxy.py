@@ -2,11 +2,13 @@
 
 The wire proxy has one listener for each route (a rack's clients to one broker). The wire proxy reads from a client only
 as fast as the broker accepts the data, and from a broker only as fast as the client does. Clients see one difference to
-a cluster without the wire proxy, which is that a connection refused by the broker is accepted and closed at once.
+a cluster without the wire proxy, which is that a connection refused by the broker is accepted and closed at once. A
+route on which the wire proxy is told not to listen refuses connections.
 """
 
 import asyncio
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -49,21 +51,49 @@ class Proxy:
         """Observer of the connections that are opened from now on."""
         self.addresses: dict[str, Address] = {}
         """Listening address of each route, by its name."""
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[str, asyncio.Server] = {}
+        self._reserved: list[socket.socket] = []
 
     async def open(self) -> None:
-        loop = asyncio.get_running_loop()
         for route in self.routes:
-            server = await loop.create_server(partial(self._accept, route), LOOPBACK, 0)
-            self._servers.append(server)
-            self.addresses[route.name] = Address(*server.sockets[0].getsockname())
+            # a socket that never listens keeps the port while the route refuses connections
+            reserved = socket.socket()
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind((LOOPBACK, 0))
+            self._reserved.append(reserved)
+            self.addresses[route.name] = Address(*reserved.getsockname())
+            await self._listen(route)
+
+    async def _listen(self, route: Route) -> None:
+        address = self.addresses[route.name]
+        accept = partial(self._accept, route)
+        self._servers[route.name] = await asyncio.get_running_loop().create_server(accept, *address, reuse_port=True)
+
+    async def listen(self, name: str, *, on: bool) -> None:
+        """Let the kernel refuse new connections of a rack's clients to a broker, or accept them again.
+
+        ``name`` is that of a route; the bootstrap route of the same rack and broker goes with it. Established
+        connections stay. Raises ValueError for an unknown name.
+        """
+        ends = {(route.rack, route.broker) for route in self.routes if route.name == name}
+        if not ends:
+            raise ValueError(f"no route {name}")
+        for route in self.routes:
+            if (route.rack, route.broker) not in ends:
+                continue
+            if not on and route.name in self._servers:
+                self._servers.pop(route.name).close()
+            elif on and route.name not in self._servers:
+                await self._listen(route)
 
     def _accept(self, route: Route) -> "Side":
         return Pair(self, route).client
 
     def close(self) -> None:
-        for server in self._servers:
+        for server in self._servers.values():
             server.close()
+        for reserved in self._reserved:
+            reserved.close()
         for pair in list(self.pairs):
             pair.end()
 
@@ -271,10 +301,10 @@ class Control:
     """Receiver of commands for the wire proxy, lines of JSON over a loopback port, each with one line of answer.
 
     A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
-    ``held``, ``observe`` (new connections, or with ``on`` false none) or ``observed``. An answer has the key ``is``:
-    null, or for ``rules`` the counters of each rule by name, for ``held`` the events of held requests (``holds.py``)
-    and of scripted answers, and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed.
-    The answer to a command that fails has the key ``error``.
+    ``held``, ``observe`` (new connections, or with ``on`` false none), ``observed`` or ``listen`` (on a ``route``, or
+    with ``on`` false not). An answer has the key ``is``: null, or for ``rules`` the counters of each rule by name, for
+    ``held`` the events of held requests (``holds.py``) and of scripted answers, and for ``observed`` counters and new
+    events (``fetches.py``), null if nothing is observed. The answer to a command that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -294,7 +324,7 @@ class Control:
         try:
             while line := await reader.readline():
                 try:
-                    answer: dict[str, Any] = {"is": self.execute(json.loads(line))}
+                    answer: dict[str, Any] = {"is": await self.execute(json.loads(line))}
                 except (ValueError, KeyError, TypeError) as error:
                     answer = {"error": str(error)}
                 writer.write(json.dumps(answer).encode() + b"\n")
@@ -304,7 +334,7 @@ class Control:
         finally:
             writer.close()
 
-    def execute(self, command: dict[str, Any]) -> Mapping[str, Any] | None:
+    async def execute(self, command: dict[str, Any]) -> Mapping[str, Any] | None:
         """Execute a command, and return what its answer has under the key ``is``."""
         match command["do"]:
             case "add":
@@ -322,6 +352,9 @@ class Control:
                 if observer is not None:
                     counters = [(*link, dict(counts)) for link, counts in observer.counters.items()]
                     return {"counters": counters, "events": observer.take()}
+            case "listen":
+                await self._proxy.listen(command["route"], on=command["on"])
             case unknown:
-                raise ValueError(f"unknown command {unknown!r}; use add, remove, rules, held, observe or observed")
+                known = "add, remove, rules, held, observe, observed or listen"
+                raise ValueError(f"unknown command {unknown!r}; use {known}")
         return None

@@ -34,7 +34,8 @@ WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
 """Errors of fetch sessions, such as FETCH_SESSION_ID_NOT_FOUND: they apply to a whole Fetch, never to a partition."""
 _OFFSET_FETCH_PARTITION_ERRORS = frozenset({3, 29, 88, 100})
 """UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID: all other errors of
-OffsetFetch are about the group, and come without partitions since version 2 (``OffsetFetchRequest.getErrorResponse``)."""
+OffsetFetch are about the group, and come without partitions since version 2
+(``OffsetFetchRequest.getErrorResponse``)."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +225,10 @@ def without_epoch(request: Any, subject: RuleSubject) -> Any:
 
 
 def epochs_in(response: Any) -> dict[int, int]:
-    """Return the leader epoch of each partition in a Metadata response about one topic."""
+    """Return the leader epoch of each partition in a response about one topic, if it has leader epochs."""
     partitions = [part for topic in getattr(response, "topics", ()) for part in getattr(topic, "partitions", ())]
-    return {int(part.partition_index): int(part.leader_epoch) for part in partitions if hasattr(part, "leader_epoch")}
+    numbered = [(number_of(part), part) for part in partitions if hasattr(part, "leader_epoch")]
+    return {number: int(part.leader_epoch) for number, part in numbered if number is not None}
 
 
 def _with_leader(item: Any, broker: int | None) -> Any:

@@ -240,6 +240,11 @@ class WireProxy:
         counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 
+    def listen(self, route: str, *, on: bool) -> None:
+        """Let new connections on a route be refused, or accepted again; no error if the wire proxy has ended."""
+        if self.is_alive:
+            self._request(do="listen", route=route, on=on)
+
     def observe(self, *, on: bool) -> None:
         """Let the wire proxy observe the fetches of connections that are opened from now on, or no longer."""
         self._request(do="observe", on=on)

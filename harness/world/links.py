@@ -171,10 +171,21 @@ class LinksWorld:
     redirect = delegate(_TOXIPROXY, Toxiproxy.redirect)
 
     async def disable(self, proxy: str) -> None:
+        """Disable a proxy; with a wire proxy, the kernel refuses the connections of clients.
+
+        Without one they are accepted and closed, because Docker forwards the port of a Toxiproxy listener that is gone.
+        """
+        await self._listen(proxy, on=False)
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=False)
 
     async def enable(self, proxy: str) -> None:
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=True)
+        await self._listen(proxy, on=True)
+
+    async def _listen(self, proxy: str, *, on: bool) -> None:
+        wire_proxy = self._cluster.wire_proxy
+        if wire_proxy is not None and proxy in wire_proxy.addresses:
+            await asyncio.to_thread(wire_proxy.listen, proxy, on=on)
 
     async def probe_ms(self, link: Link) -> float:
         """Return the round-trip time of an ApiVersions request over a link, without the time to connect."""

@@ -1,6 +1,8 @@
 """Faults ``refuse``, ``flap`` and ``misroute`` on the Toxiproxy proxies of some links.
 
-``refuse`` disables the link's proxy in Toxiproxy, so client and broker notice at once, unlike with ``cut``. The link
+``refuse`` disables the link's proxy in Toxiproxy, so client and broker notice at once, unlike with ``cut``. A client's
+new connections are accepted and closed at once, because Docker forwards the port; on a cluster with a wire proxy they
+are refused (ECONNREFUSED), like those to a host whose broker does not run. Clients treat these differently. The link
 selector ``a -> b`` disables the proxies that clients and nodes of rack ``a`` dial; ``a <-> b`` also disables the
 proxies that rack ``b`` dials. ``flap`` alternates phases with disabled proxies, of the duration ``down``, and phases
 with enabled proxies, of the duration ``up``; with ``jitter`` the compiler draws the duration of each phase.

@@ -220,7 +220,7 @@ async def consume(start: dict[str, Any]) -> None:
     own |= {"group_id": group, "auto_offset_reset": start["from"]}
     own |= {"enable_auto_commit": bool(group) and start["commit"] is None}
     consumer = await started(AIOKafkaConsumer, start, **own)
-    report_traffic(consumer._client.cluster.brokers)
+    report_traffic(consumer._client.cluster.brokers)  # noqa: SLF001 -- no public name
     if group:
         what = {"pattern": f"^(?:{start['pattern']})$"} if start["pattern"] else {"topics": topic_names(start)}
         consumer.subscribe(**what, listener=Listener())

@@ -75,7 +75,7 @@ def produce(start: dict[str, Any]) -> None:
     own = {"acks": {"all": "all", "1": 1, "0": 0}[start["acks"]], "enable_idempotence": start["idempotence"]}
     own |= {"delivery_timeout_ms": deadline_ms, "linger_ms": linger_ms}
     producer = connected(KafkaProducer, start, defaults, **own)
-    report_traffic(producer._metadata.brokers)
+    report_traffic(producer._metadata.brokers)  # noqa: SLF001 -- no public name
     await_partitions(producer.partitions_for, start)
     say("ready", accepts=["topics"])
     for order in orders():
@@ -116,7 +116,8 @@ class Consuming(ConsumerRebalanceListener):
         own |= {"group_id": self._group, "auto_offset_reset": start["from"]}
         own |= {"enable_auto_commit": bool(self._group) and start["commit"] is None}
         self._consumer = connected(KafkaConsumer, start, {}, **own)
-        cluster = getattr(self._consumer, "_cluster", None) or self._consumer._client.cluster  # the client of 2.x
+        # the client of 2.x has the cluster's metadata
+        cluster = getattr(self._consumer, "_cluster", None) or self._consumer._client.cluster  # noqa: SLF001
         report_traffic(cluster.brokers)
 
     def run(self) -> None:

@@ -137,12 +137,13 @@ socket.socket = CountedSocket  # type: ignore[misc]
 
 
 def report_traffic(brokers: Callable[[], Iterable[Any]]) -> None:
-    """Report the bytes exchanged with each broker once a second; ``brokers`` returns a copy of those that the library knows."""
+    """Report the bytes exchanged with each broker once a second; ``brokers`` copies those that the library knows."""
 
     def report() -> None:
         while True:
             time.sleep(1)
-            ports = {getattr(node, "node_id" if hasattr(node, "node_id") else "nodeId"): node.port for node in brokers()}
+            # kafka-python 3 renamed the id
+            ports = {node.node_id if hasattr(node, "node_id") else node.nodeId: node.port for node in brokers()}
             found = {node: _traffic[port] for node, port in ports.items() if port in _traffic and str(node).isdecimal()}
             if found:
                 say("traffic", brokers=found)

@@ -16,6 +16,7 @@ from aftershock.faults.wire_proxy.responses import (
     ERROR_FIELDS,
     READ_ONLY,
     answered_response,
+    epochs_in,
     error_codes_in,
     refusal,
     throttle_ms_in,
@@ -324,6 +325,7 @@ def test_an_error_in_each_version(api: str) -> None:
         for response in responses:
             decoded, _ = decode(kind, encode(response), 0)
             assert {TIMED_OUT} == {*error_codes_in(decoded)}, kind
+            assert {0} >= {*epochs_in(decoded)}  # a probe reads them from each API's response
             assert throttle_ms_in(decoded) == (70 if hasattr(decoded, "throttle_time") else 0)
             examined += 1
     assert examined
@@ -334,10 +336,10 @@ def test_errors_about_a_group_name_no_partition(version: int) -> None:
     """As ``OffsetFetchRequest.getErrorResponse`` does since version 2; errors of a partition stay with it."""
     response = filled(load_response_schema(API_KEYS["OffsetFetch"], version))
     loading = answered_response(response, ScriptedAnswer(error=COORDINATOR_LOADING), ANY)
-    group = loading.groups[0] if version >= 8 else loading  # noqa: PLR2004 -- groups came with version 8
+    group = loading.groups[0] if version >= 8 else loading
     assert (COORDINATOR_LOADING, ()) == (int(group.error_code), group.topics)
     unknown = answered_response(response, ScriptedAnswer(error=UNKNOWN_TOPIC), ANY)
-    group = unknown.groups[0] if version >= 8 else unknown  # noqa: PLR2004
+    group = unknown.groups[0] if version >= 8 else unknown
     assert (0, UNKNOWN_TOPIC) == (int(group.error_code), int(group.topics[0].partitions[0].error_code))
 
 

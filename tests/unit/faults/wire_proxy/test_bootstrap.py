@@ -89,3 +89,24 @@ async def test_an_address_that_leads_elsewhere(broker: ScriptedBroker, doors: Ho
     await after.frame()
     assert [False, True] == [await leads(before), await leads(after)]
     assert not await leads(await doors.dial(node=1))
+
+
+async def test_a_refused_route(doors: Hop) -> None:
+    """The kernel refuses connections to the broker's addresses, of which the ports stay; established ones go on."""
+    before = await knock(doors, 1, "client")
+    await before.frame()
+    ports = dict(doors.proxy.addresses)
+    await doors.proxy.listen("client_a-k1", on=False)
+    await doors.proxy.listen("client_a-k1", on=False)
+    for door in ("client", "bootstrap"):
+        with pytest.raises(ConnectionRefusedError):
+            await knock(doors, 1, door)
+        assert await served(doors, 2, door)
+    before.send("Metadata", 12, topics=[])
+    assert await before.frame()
+    await doors.proxy.listen("client_a-k1", on=True)
+    assert ports == doors.proxy.addresses
+    assert await served(doors, 1, "client")
+    assert await served(doors, 1)
+    with pytest.raises(ValueError, match="no route client_z-k1"):
+        await doors.proxy.listen("client_z-k1", on=False)

@@ -26,15 +26,15 @@ OLDEST, NEWEST = 4, 18
 NAMES = "established", "refused", "lost", "closed"
 
 
-def observe(hop: Hop) -> Control:
+async def observe(hop: Hop) -> Control:
     control = Control(hop.proxy)
-    control.execute({"do": "observe", "on": True})
+    await control.execute({"do": "observe", "on": True})
     return control
 
 
-def observed(control: Control) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+async def observed(control: Control) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the counters summed over brokers by client, and the new events."""
-    found = control.execute({"do": "observed"})
+    found = await control.execute({"do": "observed"})
     assert found is not None
     totals: dict[str, Any] = {}
     for client, _, counts in found["counters"]:
@@ -64,7 +64,7 @@ def test_the_session_of_a_request_in_each_version(version: int, client_id: str |
 async def test_a_fetch_session_from_its_grant_to_its_loss(broker: ScriptedBroker, hop: Hop) -> None:
     """A grant, an incremental fetch, an epoch that is not the next, and a close; bytes are those of whole frames."""
     topic_id = broker.create("t")
-    control = observe(hop)
+    control = await observe(hop)
     client = await hop.dial()
     client.send_produce("t", batch())
     await client.frame()
@@ -73,7 +73,7 @@ async def test_a_fetch_session_from_its_grant_to_its_loss(broker: ScriptedBroker
     lost = await fetch(client, topic_id, session, 7, lists=False)
     await fetch(client, topic_id, session, -1, lists=False)
     await fetch(client, topic_id, 0, -1)
-    totals, events = observed(control)
+    totals, events = await observed(control)
     assert 71 == lost.error_code
     of_sessions = [(e["event"].removeprefix("wire_session_"), e["session_id"]) for e in events if "session_id" in e]
     assert [("established", session), ("lost", session), ("closed", session)] == of_sessions
@@ -84,16 +84,16 @@ async def test_a_fetch_session_from_its_grant_to_its_loss(broker: ScriptedBroker
     assert counts["fetch_response_bytes_full"] > counts["fetch_record_bytes_full"]
     assert counts["sent_bytes"] > counts["fetch_request_bytes_full"] + counts["fetch_request_bytes_incremental"]
     assert len(broker.log("t", 0)) == counts["fetch_record_bytes_incremental"]  # its offset has not moved
-    assert [] == observed(control)[1]  # events are given once
+    assert [] == (await observed(control))[1]  # events are given once
 
 
 async def test_librdkafka_opens_no_session(broker: ScriptedBroker, hop: Hop) -> None:
     """Each of its fetches lists all partitions and asks for no session; each leader serves its own partition."""
     broker.create("t", partitions=2, leaders=[1, 2])
     await asyncio.to_thread(produce, hop)
-    control = observe(hop)
+    control = await observe(hop)
     values = await asyncio.to_thread(consume, hop, **{"client.id": "rd"})
-    totals, events = observed(control)
+    totals, events = await observed(control)
     assert RECORDS == len(values)
     assert totals["rd"]["fetches_full"] == totals["rd"]["fetches_sessionless"] > 0
     assert "fetches_incremental" not in totals["rd"]
@@ -107,17 +107,17 @@ async def test_librdkafka_opens_no_session(broker: ScriptedBroker, hop: Hop) -> 
 async def test_the_replica_that_a_leader_names(broker: ScriptedBroker, hop: Hop) -> None:
     topic_id = broker.create("t", replicas=[[1, 2]], leaders=[1])
     broker.prefer_replica("t", 0, 2, rack="a")
-    control = observe(hop)
+    control = await observe(hop)
     client = await hop.dial()
     await fetch(client, topic_id, 0, 0, rack_id="a")
     await fetch(client, topic_id, 0, 0)
-    named = [e for e in observed(control)[1] if e["event"] == "wire_replica_named"]
+    named = [e for e in (await observed(control))[1] if e["event"] == "wire_replica_named"]
     assert [(1, 0, 2)] == [(e["node_id"], e["partition"], e["replica"]) for e in named]
 
 
 async def test_nothing_is_observed_unless_a_run_asks(broker: ScriptedBroker, hop: Hop) -> None:
     topic_id = broker.create("t")
-    control = observe(hop)
-    control.execute({"do": "observe", "on": False})
+    control = await observe(hop)
+    await control.execute({"do": "observe", "on": False})
     await fetch(await hop.dial(), topic_id, 0, 0)
-    assert control.execute({"do": "observed"}) is None
+    assert await control.execute({"do": "observed"}) is None

@@ -285,7 +285,7 @@ class Session:
 async def events(control: Control) -> list[dict[str, Any]]:
     """Return the events of held requests as soon as there are some."""
     async with asyncio.timeout(10):
-        while not (found := (control.execute({"do": "held"}) or {})["events"]):  # noqa: ASYNC110 -- no event tells it
+        while not (found := (await control.execute({"do": "held"}) or {})["events"]):  # noqa: ASYNC110 -- no event tells it
             await asyncio.sleep(0.01)
     return list(found)
 

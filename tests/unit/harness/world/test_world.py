@@ -75,6 +75,7 @@ def cluster() -> Any:
         "run", ATTACH, ("orders", "ours"), ("orders-baseline-produce",), created={"ours": "id"}
     )
     return SimpleNamespace(
+        wire_proxy=None,
         descriptor=descriptor,
         admin=Kafka(),
         racks={ONE: "a", TWO: "b"},
