@@ -42,7 +42,7 @@ class Committer {
   async start() {
     await persist(() => this.consumer.connect());
     await persist(() => this.consumer.subscribe({ topics: [this.topic] }));
-    keepRunning(this.consumer, { autoCommit: false, eachBatch: async () => {} });
+    keepRunning(this.consumer, { autoCommit: false, eachBatch: async () => {} }, { restart: true });
     await this.joined;
   }
 

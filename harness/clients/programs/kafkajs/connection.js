@@ -19,6 +19,7 @@ const SETTINGS = {
   'buffer.memory': ['queue.bufferBytes'],
   'session.timeout.ms': ['consumer.sessionTimeout'],
   'heartbeat.interval.ms': ['consumer.heartbeatInterval'],
+  'consumer.restart': ['program.restart'], // of a consumer that KafkaJS stops for good
   'rebalance.timeout.ms': ['consumer.rebalanceTimeout'],
   'fetch.min.bytes': ['consumer.minBytes'],
   'fetch.max.bytes': ['consumer.maxBytes'],
@@ -28,11 +29,12 @@ const SETTINGS = {
 // Values of the settings that are no integers
 const WORDS = {
   'compression.type': { none: CompressionTypes.None, gzip: CompressionTypes.GZIP },
+  'consumer.restart': { always: true, never: false },
 };
 
 // Return the options of KafkaJS, and of this program's queues, that the arm's settings select.
 function optionsOf(settings) {
-  const options = { client: {}, retry: {}, producer: {}, consumer: {}, request: {}, queue: {} };
+  const options = { client: {}, retry: {}, producer: {}, consumer: {}, request: {}, queue: {}, program: { restart: true } };
   for (const [name, setting] of Object.entries(settings)) {
     if (!Object.hasOwn(SETTINGS, name)) {
       throw new Error(`unknown setting ${name}; use ${Object.keys(SETTINGS).join(', ')}`);

@@ -156,7 +156,8 @@ async function consume(start, options) {
   await persist(() => consumer.subscribe({ topics, fromBeginning: start.from === 'earliest' }));
   // KafkaJS also commits after each batch, and before it joins again because the group rebalances
   const commits = { autoCommitInterval: start.commit?.every_ms, autoCommitThreshold: start.commit?.every_records };
-  keepRunning(consumer, { autoCommit: isMember, ...commits, eachBatch }, () => isClosing);
+  const config = { autoCommit: isMember, ...commits, eachBatch };
+  keepRunning(consumer, config, options.program, () => isClosing);
   if (start.members > 1) {
     assignment.ready();
   }

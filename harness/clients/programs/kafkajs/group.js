@@ -34,13 +34,13 @@ function openConsumer(kafka, options, group, onJoin = () => {}) {
   });
 }
 
-// Run a consumer, and again when KafkaJS stops it after an error that it takes for permanent. A coordinator that isn't
-// found while all brokers are down is such an error.
-function keepRunning(consumer, config, isClosing = () => false) {
+// Run a consumer, and again when KafkaJS stops it after an error that it takes for permanent, unless `consumer.restart` is
+// never. A coordinator that isn't found while all brokers are down is such an error.
+function keepRunning(consumer, config, { restart: restarts }, isClosing = () => false) {
   const run = () => consumer.run({ ...config, eachBatchAutoResolve: false }).catch(die);
   consumer.on(consumer.events.CRASH, async ({ payload: { error, restart } }) => {
     complain(error);
-    if (!restart) {
+    if (!restart && restarts) {
       await sleep(1_000);
       if (!isClosing()) {
         run();
