@@ -73,7 +73,7 @@ _SETTINGS_OF = {
     "java": JAVA_SETTINGS,
     # those that the shipped programs offer
     "franz-go": frozenset({"always_retry_eof", "max_buffered_records", *_SESSION}),
-    "sarama": frozenset({"producer.retry.max", *_SESSION}),
+    "sarama": frozenset({"metadata.max.age.ms", "producer.retry.max", *_SESSION}),
     "kafka-go": frozenset(_SESSION),
     "kafka-python": _PYTHON_SETTINGS,
     "aiokafka": _PYTHON_SETTINGS,

@@ -20,6 +20,7 @@ import (
 var settings struct {
 	SessionTimeoutMs int64 `json:"session.timeout.ms"`
 	HeartbeatMs      int64 `json:"heartbeat.interval.ms"`
+	MetadataMaxAgeMs int64 `json:"metadata.max.age.ms"`
 	RetryMax         int   `json:"producer.retry.max"`
 }
 
@@ -43,6 +44,9 @@ func configOf(start pipe.Start) *sarama.Config {
 	config.ClientID, config.RackID, config.Version = start.ClientID, start.ClientRack, sarama.MaxVersion
 	config.Net.DialTimeout = 2 * time.Second
 	config.Metadata.Full = false
+	if settings.MetadataMaxAgeMs > 0 {
+		config.Metadata.RefreshFrequency = time.Duration(settings.MetadataMaxAgeMs) * time.Millisecond
+	}
 	go report(config.MetricRegistry)
 	return config
 }
