@@ -1,7 +1,8 @@
 """Check ``client/died``: no client ended by itself.
 
 A client program that exits or crashes, and a library that ends its process, FAILS its arm; the run goes on for the
-others. A fault of the plan that kills a client is no death. There is a check only for an arm of which a client died.
+others; so does a program that crashes while it closes. A fault of the plan that kills a client is no death. There is a
+check only for an arm of which a client died.
 
 INCONCLUSIVE, because the cause may lie elsewhere:
 
@@ -26,7 +27,7 @@ FENCING = ("fence_producer",)
 
 def death_checks(evidence: Evidence) -> list[Check]:
     deaths: dict[str, list[ClientDeath]] = {}
-    for death in deaths_of(evidence):
+    for death in deaths_of(evidence, closing=True):
         deaths.setdefault(death.client.key, []).append(death)
     return [_check(evidence, of_client[0].client, of_client) for of_client in deaths.values()]
 

@@ -40,11 +40,14 @@ class ClientDeath:
     lines: tuple[str, ...]
 
 
-def deaths_of(evidence: Evidence) -> tuple[ClientDeath, ...]:
-    """Return the deaths of clients, in order of time."""
+def deaths_of(evidence: Evidence, *, closing: bool = False) -> tuple[ClientDeath, ...]:
+    """Return the deaths of clients, in order of time; with ``closing``, also crashes of clients that had to close.
+
+    A client that crashes while it closes has no work left, and one that left its group can come back.
+    """
     found = []
     for line in evidence.events:
-        if line.get("event") != CLIENT_DIED:
+        if line.get("event") != CLIENT_DIED or (line.get("closing") and not closing):
             continue
         owner = next((client for client in evidence.clients if client.wrote(line)), None)
         if owner is not None:

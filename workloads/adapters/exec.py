@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from aftershock.errors import WorkloadError
+from aftershock.errors import ClientDiedError, WorkloadError
 from aftershock.workloads.adapters.exec_child import Child
 from aftershock.workloads.adapters.exec_orders import (
     ISOLATION,
@@ -51,7 +51,7 @@ from aftershock.workloads.load.assignment import (
     Place,
     ProduceAssignment,
 )
-from aftershock.workloads.load.events import CONNECTIONS, Clock, Events, Reported
+from aftershock.workloads.load.events import CLIENT_DIED, CONNECTIONS, Clock, Events, Reported
 from aftershock.workloads.load.schedule import HEADER, US_PER_S, unpack
 from aftershock.workloads.load.spool import Status, status_of_code
 
@@ -125,7 +125,10 @@ class ExecLink:
                     self._take(report)
 
     def close(self) -> None:
-        """Order the client program to close; kill the client program and log a warning after CLOSE_S seconds."""
+        """Order the client program to close; kill the client program and log a warning after CLOSE_S seconds.
+
+        A program that ends by itself with another status than 0, and without ``bye``, has crashed while it closed.
+        """
         self.write(Close().line())
         until = time.monotonic() + CLOSE_S
         try:
@@ -133,6 +136,9 @@ class ExecLink:
                 self.hear(remaining_s)
         except WorkloadError as error:
             _LOG.warning("the client program ended without the report bye: %s", error)
+            if isinstance(error, ClientDiedError) and error.status:
+                why = f"{error.cause} while it closed"
+                self._events.emit(CLIENT_DIED, why=why, status=error.status, lines=error.lines, closing=True)
         status = self._child.end(max(0.0, until - time.monotonic()))
         if status or not self._closed:
             _LOG.warning(

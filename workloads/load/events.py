@@ -32,6 +32,9 @@ class Reported(StrEnum):
     VALUES = "values"
 
 
+CLIENT_DIED = "client_died"
+"""Event of a client that ended by itself; ``closing`` if that was after the order to close, while it closed."""
+
 CONNECTIONS = (Reported.DISCONNECTIONS, Reported.TIMEOUTS)
 
 

@@ -244,6 +244,18 @@ def crashes_in_the_warm_up(run: Run) -> None:
     _die(run, 3, status=3, why="the client ended with exit status 3")
 
 
+@defect(
+    "a program that crashes while it closes: only that fails",
+    fails=("client/died",),
+    says="was killed by signal 11 while it closed",
+    base=delayed_run,
+)
+def crashes_while_it_closes(run: Run) -> None:
+    worker = {"workload": "orders", "arm": ARM, "op": "produce", "worker": f"orders-{ARM}-produce"}
+    line = {"t_us": 75 * S, "event": "client_died", **worker, "lines": [], "status": -11, "closing": True}
+    run.documents["events"].append(line | {"why": "the client was killed by signal 11 while it closed"})
+
+
 @cache
 def told_run() -> Run:
     """Return a run of groups with SLOs on what happened to its clients, and the identities of its producers."""

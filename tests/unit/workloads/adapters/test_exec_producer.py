@@ -163,3 +163,7 @@ def test_closing_is_bounded_and_failures_are_logged(
     producer.close()
     assert (what is None) == (caplog.text == "")
     assert (what or "") in caplog.text
+    told = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    crashes = [event["why"] for event in told if event["event"] == "client_died" and event["closing"]]
+    assert ("sys.exit(3)" in code) == bool(crashes)
+    assert not crashes or "ended with exit status 3 while it closed" in crashes[0]
