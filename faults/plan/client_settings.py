@@ -64,7 +64,8 @@ _PYTHON_SETTINGS = frozenset(_PYTHON.split())
 _KAFKAJS = """
     batch.size buffer.memory compression.type consumer.restart fetch.max.bytes fetch.max.wait.ms fetch.min.bytes
     heartbeat.interval.ms max.in.flight.requests.per.connection max.partition.fetch.bytes metadata.max.age.ms
-    rebalance.timeout.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms session.timeout.ms socket.connection.setup.timeout.ms
+    rebalance.timeout.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms session.timeout.ms
+    socket.connection.setup.timeout.ms
 """
 _SESSION = ("heartbeat.interval.ms", "session.timeout.ms")
 _SETTINGS_OF = {
