@@ -122,9 +122,15 @@ def scenarios_of(suite: str) -> Sequence[str]:
 
 
 def record_in(home: Path, seed: int | None = None) -> Record:
-    """Return the record of the audit in ``home``, whose version is that of its suite (1 for ``audit/1``)."""
+    """Return the record of the audit in ``home``, with the runs of its newest suite, whose version it has.
+
+    Runs of ``audit/1`` have the version 1.
+    """
     record = store.read(home, NAME, VERSION, seed, oldest=1)
-    return replace(record, runs={name: run for name, run in record.runs.items() if run.version == record.version})
+    version = max((run.version for run in record.runs.values()), default=VERSION)
+    return replace(
+        record, version=version, runs={name: run for name, run in record.runs.items() if run.version == version}
+    )
 
 
 def layout(clients: int, scenario: str) -> tuple[int, int]:

@@ -42,7 +42,7 @@ from aftershock.results.studies.audit import (
 from aftershock.results.studies.part import Part
 from aftershock.results.studies.ranks import Paired
 from aftershock.results.studies.scoring import Line, cluster_checks, score
-from aftershock.results.studies.suite import CLUSTER, TITLES, client_of, registered
+from aftershock.results.studies.suite import CLUSTER, DIGITS, TITLES, client_of, registered
 
 DOCUMENT, PAGE, MARKDOWN, BADGE = "audit.json", "audit.html", "audit.md", "badge.svg"
 BYTES_MAX = 8_000_000
@@ -61,10 +61,10 @@ class OfCluster:
 
     @property
     def text(self) -> str:
-        """The run in a few words, empty if it did not fail and all checks of the cluster passed."""
+        """The checks of the cluster that did not pass, empty if all did."""
         broken = [f"{check.id}: {check.why}" for check in self.checks if is_broken(check)]
         others = dict.fromkeys(f"{check.id} undecided" for check in self.checks if not is_broken(check))
-        return "; ".join([*(["the run FAILED"] if self.status is Status.FAIL else []), *broken, *others])
+        return "; ".join([*broken, *others])
 
 
 @dataclass(frozen=True)
@@ -240,12 +240,12 @@ def figures(cell: Cell) -> str:
         parts.append(f"rank {cell.rank}")
     if cell.recovery.n:
         bounds = (cell.recovery.low_s, cell.recovery.high_s)
-        low, high = ("never" if value is None else seconds(value) for value in bounds)
+        low, high = ("never" if value is None else f"{value:.{cell.digits}f}" for value in bounds)
         parts.append(median(cell) if cell.is_bound else f"{median(cell)} ({low} to {high})")
     if cell.before_heal is not None:
         parts.append(f"{cell.before_heal} of {cell.recovery.n} before the heal")
     if cell.behind is not None:
-        parts.append(f"{_paired(cell.behind)} behind {cell.best}")
+        parts.append(f"{_paired(cell.behind, cell.digits)} behind {cell.best}")
     if cell.gap_s is not None:
         parts.append(f"gap {cell.gap_s:.1f} s")
     elif parts:
@@ -257,14 +257,10 @@ def figures(cell: Cell) -> str:
     return ", ".join(parts) or ("" if cell.mark == _REFUSED else "no figures")
 
 
-def seconds(value: float) -> str:
-    """Format seconds without their unit, to a tenth, or to a hundredth below a second."""
-    return f"{value:.1f}" if value >= 1 or value == round(value, 1) else f"{value:.2f}"
-
-
-def _paired(behind: Paired) -> str:
+def _paired(behind: Paired, digits: int) -> str:
     bound = "at least " if behind.at_least else ""
-    middle, low, high = (f"{round(value, 1) + 0.0:.1f}" for value in (behind.median_s, behind.low_s, behind.high_s))
+    values = (behind.median_s, behind.low_s, behind.high_s)
+    middle, low, high = (f"{round(value, digits) + 0.0:.{digits}f}" for value in values)  # without a negative zero
     return f"{bound}{middle} s ({low} to {high}, n = {behind.n})"
 
 
@@ -279,17 +275,16 @@ def median(cell: Cell) -> str:
         return ""
     if cell.is_bound:
         return "not before the heal" if cell.before_heal is not None else f"longer than {cell.recovery.median_s:.1f} s"
-    return "never" if cell.recovery.median_s is None else f"{seconds(cell.recovery.median_s)} s"
+    return "never" if cell.recovery.median_s is None else f"{cell.recovery.median_s:.{cell.digits}f} s"
 
 
 def alone(line: Line) -> str:
     """Return what the cluster alone needs: the figure of the reference client with ideal settings, and its range."""
-    own = line.alone
-    if own.median_s is None or own.low_s is None or own.high_s is None:
+    own, digits = line.alone, DIGITS[line.figure]
+    if own.median_s is None:
         return "not measured"
-    if line.alone_is_bound:
-        return f"at least {seconds(own.median_s)} s"
-    return f"{seconds(own.median_s)} s ({seconds(own.low_s)} to {seconds(own.high_s)})"
+    median_s, low_s, high_s = (f"{value or 0.0:.{digits}f}" for value in (own.median_s, own.low_s, own.high_s))
+    return f"at least {median_s} s" if line.alone_is_bound else f"{median_s} s ({low_s} to {high_s})"
 
 
 def difference(line: Line) -> str:
@@ -301,9 +296,11 @@ def difference(line: Line) -> str:
 
 
 def cluster_text(card: Card) -> str:
-    """Return the cell of the row that belongs to no client."""
+    """Return the cell of the row that belongs to no client, with the runs that failed, whoever is to blame."""
     found = [f"{run.scenario.replace('-', ' ')}: {run.text}" for run in card.cluster if run.text]
-    return f"{SYMBOLS[card.cluster_mark]} {'; '.join(found) or 'no run failed, and every check of the brokers passed'}"
+    failed = ", ".join(scenario.replace("-", " ") for scenario in card.failed)
+    parts = [*(found or ["every check of the brokers passed"]), f"runs that FAILED: {failed or 'none'}"]
+    return f"{SYMBOLS[card.cluster_mark]} {'; '.join(parts)}"
 
 
 def text(card: Card) -> str:

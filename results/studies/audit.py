@@ -74,7 +74,7 @@ class Cell:
 
     Since ``audit/2``, ``recovery`` is the figure of the row, and ``is_bound`` is True if in half of the units or more,
     only the heal or the end of the repetition ended it. ``rank`` and ``behind``, the paired difference to the client
-    ``best``, are None if nothing is compared.
+    ``best``, are None if nothing is compared. Figures are shown with so many ``digits``.
     """
 
     scenario: str
@@ -93,6 +93,7 @@ class Cell:
     rank: int | None = None
     best: str | None = None
     behind: Paired | None = None
+    digits: int = 1
 
 
 def unsupported(scenario: str, client: str, reason: str) -> Cell:

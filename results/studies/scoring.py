@@ -33,7 +33,7 @@ from aftershock.results.studies.audit import (
 from aftershock.results.studies.part import Part
 from aftershock.results.studies.ranks import Ranking, median_and_interval, paired, rank
 from aftershock.results.studies.recount import Recount, Unit, Values
-from aftershock.results.studies.suite import IDEAL, Figure, Row, Suite, client_of
+from aftershock.results.studies.suite import DIGITS, IDEAL, Figure, Row, Suite, client_of
 
 SUCCESS = "slo/produce.success"
 
@@ -134,6 +134,7 @@ def _cell(
         standing.rank if standing and ranking.told_apart else None,
         standing.best if standing else None,
         standing.behind if standing else None,
+        DIGITS[row.figure],
     )
 
 

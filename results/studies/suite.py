@@ -28,6 +28,8 @@ TITLES: Mapping[Figure, str] = {
     "silence": "longest time without a delivery of any one partition",
     "p95": "p95 latency under the fault",
 }
+DIGITS: Mapping[Figure, int] = {figure: 2 if figure == "p95" else 1 for figure in TITLES}
+"""Digits after the point of a figure in seconds."""
 
 
 @dataclass(frozen=True)
