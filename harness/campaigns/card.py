@@ -24,7 +24,7 @@ from aftershock.harness.campaigns.store import Planned, Record
 from aftershock.harness.cluster.topology import PROFILES
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import read_judged_run
-from aftershock.results.model.check import Check, Status
+from aftershock.results.model.check import Check, Status, percent
 from aftershock.results.model.text import amount, table
 from aftershock.results.report.page import filled
 from aftershock.results.studies.audit import (
@@ -292,7 +292,7 @@ def difference(line: Line) -> str:
     if line.explained is None:
         return ""
     word = "the clients differ" if line.told_apart else "no difference"
-    return f"{word} ({line.explained:.0%} of the variance)"
+    return f"{word} ({percent(line.explained)} of the variance)"
 
 
 def cluster_text(card: Card) -> str:

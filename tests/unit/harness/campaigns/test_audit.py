@@ -254,11 +254,11 @@ def test_a_card(tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in cards.text(card).splitlines())
     frozen = terminal.partition("leader-frozen")[2].partition("leader-slow")[0]
     assert "limit 9 s = quorum + session + 2 backoff + slack the cluster alone: 0.6 s (0.6 to 0.6)" in frozen
-    assert "the clients differ (100% of the variance) ! java rank 2, 15.0 s (15.0 to 15.0), 14.2 s" in frozen
+    assert "the clients differ (100 % of the variance) ! java rank 2, 15.0 s (15.0 to 15.0), 14.2 s" in frozen
     assert "n = 6) behind reference" in frozen
     assert "recovery: 15" in frozen
     assert "✓ reference rank 1, 0.8" in frozen
-    assert "no difference (0% of the variance)" in terminal.partition("host-vanishes-unkeyed")[2]
+    assert "no difference (0 % of the variance)" in terminal.partition("host-vanishes-unkeyed")[2]
     assert "2 repetitions of each fault for 3 copies of each client" in terminal
     assert f"limits registered as {registered().digest}" in terminal
     assert "the cluster: ✓ every check of the brokers passed; runs that FAILED: none" in terminal
