@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aftershock.errors import AftershockError, Log, PlanError
+from aftershock.errors import AftershockError, Log, PlanError, ProgramError
 from aftershock.faults.plan.check import check_version, load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import load
@@ -222,7 +222,14 @@ def _changes(scenario: str, clients: Clients, count: int = 1) -> tuple[str, ...]
 def require_programs(runs: Sequence[Planned], log: Log) -> None:
     """Build the clients with a version; raise ProgramError if one can't be built, or lacks what a scenario needs."""
     for run in runs:
-        programs_of(load_plan(find(run.plan), run.settings), log)
+        try:
+            programs_of(load_plan(find(run.plan), run.settings), log)
+        except ProgramError as error:
+            # what a client lacks, its copies lack, too
+            arms = (re.search(r"arm `([^`]+)`", line) for line in str(error).splitlines())
+            lines = zip(arms, str(error).splitlines(), strict=True)
+            kept = [line for arm, line in lines if arm is None or client_of(arm[1]) == arm[1]]
+            raise ProgramError("\n".join(line.replace("--set workloads", run.name) for line in kept)) from error
 
 
 def require_budget(runs: Sequence[Planned], budget_s: float | None) -> None:

@@ -108,8 +108,11 @@ def test_a_version_that_lacks_what_a_scenario_needs_is_refused_before_the_first(
     monkeypatch.setattr(arms, "built", lambda *_: program)
     monkeypatch.setattr(arms, "describe", lambda *_: {"refused": None})
     runs = lab.planned(lab.parse_clients(["kafka-go@0.4.51"], []), None, {})
-    with pytest.raises(ProgramError, match=r"kafka-go@0\.4\.51, the client of .*no idempotent producer"):
+    with pytest.raises(
+        ProgramError, match=r"^leader-crashes: kafka-go@0\.4\.51, the client .*no idempotent"
+    ) as refused:
         lab.require_programs(runs, print)
+    assert 1 == len(str(refused.value).splitlines()), "once for all copies"
     lacks.clear()
     lab.require_programs(runs, print)
 
