@@ -3,8 +3,8 @@
 * ``broken``: a check of the client that affects the verdict failed, such as ``integrity/lost``
 * ``slow``: the client gave records up, or the median of the row's figure exceeds its registered limit
 * ``kept``: neither, and all checks of the client passed
-* ``open``: some check of the client is undecided, fewer units than registered took effect, or the heal came before the
-  limit
+* ``open``: some check of the client is undecided, fewer units than registered took effect, the heal came before the
+  limit, or the cluster alone exceeded it, too
 
 The median decides, because the worst of six units changes its mark from one run to the next.
 """
@@ -59,6 +59,14 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """Limit of a row in seconds; ``excused`` says why nobody is marked slow by it, empty if clients are."""
+
+    s: float
+    excused: str
+
+
+@dataclass(frozen=True)
 class Scored:
     line: Line
     cells: Sequence[Cell]
@@ -79,8 +87,9 @@ def score(row: Row, part: Part, suite: Suite, settings: Mapping[str, str]) -> Sc
     values = {client: counts.values(row, client) for client in clients}
     own = {client: units for client, units in values.items() if not client.endswith(ADVISED)}
     ranking = rank(own, suite.units, suite.explained_min, suite.counts_s[row.figure])
-    cells = [_cell(row, counts, client, values[client], limit_s, suite.units, ranking) for client in clients]
     alone = counts.values(row, IDEAL)
+    limit = Limit(limit_s, suite.excused if (spread_of(alone).median_s or 0.0) > limit_s else "")
+    cells = [_cell(row, counts, client, values[client], limit, suite.units, ranking) for client in clients]
     line = Line(
         row.id,
         row.plan,
@@ -110,10 +119,10 @@ def is_bound(values: Values) -> bool:
 
 
 def _cell(
-    row: Row, counts: Recount, client: str, values: Values, limit_s: float, units_min: int, ranking: Ranking
+    row: Row, counts: Recount, client: str, values: Values, limit: Limit, units_min: int, ranking: Ranking
 ) -> Cell:
     checks = checks_of(counts, client)
-    mark, reason, brief = _mark(row, counts.part, checks, values, limit_s, units_min)
+    mark, reason, brief = _mark(row, counts.part, checks, values, limit, units_min)
     arms, standing = counts.arms_of(client), ranking.standings.get(client)
     gaps_s = [gap for arm in arms for side in counts.sides(arm) for gap in counts.gaps_s(arm, side).values()]
     lasting = [value for value in values.values() if row.figure == "recovery"]
@@ -150,7 +159,7 @@ def checks_of(counts: Recount, client: str) -> list[Check]:
 
 
 def _mark(
-    row: Row, part: Part, checks: Sequence[Check], values: Values, limit_s: float, units_min: int
+    row: Row, part: Part, checks: Sequence[Check], values: Values, limit: Limit, units_min: int
 ) -> tuple[Mark, str, str]:
     """Return the most serious mark of a client, with the reason and its short form."""
     for check in checks:  # what fails stands: the judge has weighed the host's doubts for each check
@@ -163,7 +172,7 @@ def _mark(
             return "slow", *exceeded(check)
     if len(values) < units_min:
         return "open", f"{len(values)} of at least {units_min} units took effect", ""
-    late = _late(row, values, limit_s)
+    late = _late(row, values, limit)
     undecided = next((check for check in checks if check.gate and check.status is not Status.PASS), None)
     if late is None and undecided is not None:
         return "open", f"{undecided.id}: {undecided.why}", ""
@@ -178,15 +187,19 @@ def doubt_of(part: Part, checks: Sequence[Check]) -> str | None:
     return replace(part.run, verdict=replace(part.run.verdict, checks=tuple(kept))).doubt()
 
 
-def _late(row: Row, values: Values, limit_s: float) -> tuple[Mark, str, str] | None:
+def _late(row: Row, values: Values, limit: Limit) -> tuple[Mark, str, str] | None:
     """Return the mark of a client whose median exceeds the limit, or nobody knows; None if it is within the limit."""
     median_s = spread_of(values).median_s or 0.0
-    figure, limit, seen = row.figure.replace("_", " "), amount(limit_s, "s"), amount(round(median_s, 3), "s")
-    if not is_bound(values):
-        return ("slow", f"{figure}: {seen}, limit {limit}", f"{figure} {seen}") if median_s > limit_s else None
-    if median_s >= limit_s:
-        return "slow", f"{figure}: not before the heal, after {seen}, limit {limit}", "not before the heal"
-    return "open", f"{figure}: not before the heal, which came after {seen}, before the limit of {limit}", ""
+    figure, seen = row.figure.replace("_", " "), amount(round(median_s, 3), "s")
+    bound, text = is_bound(values), f"limit {amount(limit.s, 's')}"
+    if bound and median_s < limit.s:
+        return "open", f"{figure}: not before the heal, which came after {seen}, before the {text}", ""
+    if not bound and median_s <= limit.s:
+        return None
+    what = f"{figure}: not before the heal, after {seen}, {text}" if bound else f"{figure}: {seen}, {text}"
+    if limit.excused:
+        return "open", f"{what}; {limit.excused}", ""
+    return "slow", what, "not before the heal" if bound else f"{figure} {seen}"
 
 
 def _sum(checks: Sequence[Check], check_id: str) -> int:

