@@ -2,13 +2,14 @@
 
 import tomllib
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.studies import suite
-from aftershock.results.studies.suite import client_of, copies, parse, registered
+from aftershock.results.studies.suite import Row, client_of, copies, parse, registered
 
 FAST = {"broker.session.timeout.ms": "3000", "replica.lag.time.max.ms": "5000"}
 
@@ -66,6 +67,15 @@ def test_every_term_is_used_and_has_its_reason() -> None:
     assert all(row.why for row in registered().rows)
     assert {*registered().counts_s} == {row.figure for row in registered().rows}
     assert "quorum + session + 2 backoff + slack" == registered().rows[0].formula
+
+
+@pytest.mark.parametrize("row", registered().rows, ids=lambda row: row.id)
+def test_the_page_shows_the_limit_of_each_row(row: Row) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "AUDIT.md").read_text()
+    title = row.id.replace("-", " ")
+    lines = [line for line in page.splitlines() if line.replace(",", "").startswith(f"| {title} ")]
+    assert lines
+    assert all(f"= {registered().limit_s(row, FAST):g} s |" in line for line in lines)
 
 
 def test_names_of_copies() -> None:
