@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo verdict test test-quick wheel lint bench torture docs site kips evidence launch durability zoo gallery machines mutants judge-mutants readings clean bootstrap
+.PHONY: demo verdict test test-quick wheel lint bench torture docs site kips evidence launch durability zoo card gallery machines mutants judge-mutants readings clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -79,6 +79,12 @@ durability: bootstrap
 # the table of the zoo, and its evidence, from what `aftershock zoo all` has left under runs/; nothing is run
 zoo: bootstrap
 	$(BIN)/python -m aftershock.harness.campaigns.publish zoo docs/evidence/zoo docs/ZOO.md $(wildcard runs)
+
+# runs an audit for the gallery, with its advice tried, and stores its card: make card NAME=kafka-4.3 CLIENTS="java@4.3.1 librdkafka@2.16.0"
+card: bootstrap
+	$(BIN)/aftershock audit $(foreach client,$(CLIENTS),--client $(client)) --try-advice $(if $(AGAINST),--against $(AGAINST)) \
+	  --out runs/gallery/$(NAME); code=$$?; [ $$code -le 2 ] || exit $$code; \
+	  $(BIN)/python -m aftershock.harness.campaigns.publish gallery docs/evidence/gallery docs/GALLERY.md README.md $(NAME) runs/gallery/$(NAME)
 
 # the report cards in the docs, from the evidence in the repository; nothing is run
 gallery: bootstrap

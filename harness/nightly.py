@@ -84,7 +84,7 @@ STEPS = (
     _plan("leader-rotation", 240, "--rehearse"),
     _plan("broker-loss", 180, "--rehearse"),
     Step("judge mutants", _JUDGE_MUTANTS, 600, 1_800),
-    Step("suite", _SUITE, 5_400, 5_400),
+    Step("suite", _SUITE, 7_200, 7_200),
     Step("torture", _TORTURE, 900, 9_600),  # the soak takes more than two hours
 )
 

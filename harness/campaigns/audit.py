@@ -1,51 +1,44 @@
-"""Runs of an audit: a suite of failures, each repeated six times, with the clients of the command side by side.
+"""Runs of an audit: a suite of failures, with copies of the clients of the command side by side.
 
-A scenario is a shipped plan under ``faults/plans/audit``. Its ``why`` says what a good client does; its SLOs say what
-counts as slow. The clients of the command replace the plan's arms. All twelve scenarios of ``audit/1`` use one cluster
-specification, so one warm cluster serves them all; the further three of ``audit/1+`` use another one.
+A scenario is a shipped plan under ``faults/plans/audit``. Its ``why`` says what a good client does. The clients of the
+command replace the plan's arms, each with as many copies as a plan has room for, and beside them runs the reference
+client with ideal settings. Repetitions of the fault times copies are the units by which a card compares clients
+(``results/studies/suite.py``). All twelve scenarios of ``audit/2`` use one cluster specification, so one warm cluster
+serves them all; the further three of ``audit/2+`` use another one.
 """
 
 import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aftershock.errors import AftershockError, Log, PlanError
+from aftershock.errors import AftershockError, Log, PlanError, ProgramError
 from aftershock.faults.plan.check import check_version, load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.sections.document import load
 from aftershock.faults.sections.workloads import ARMS_MAX
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.campaigns.store import Planned
+from aftershock.harness.campaigns import store
+from aftershock.harness.campaigns.store import Planned, Record
 from aftershock.harness.clients.arms import programs_of
 from aftershock.harness.clients.catalogue import parse
 from aftershock.results.studies.audit import ADVISED, advised
+from aftershock.results.studies.suite import CLUSTER, COPIES, IDEAL, client_of, copies, registered
 from aftershock.workloads.load.assignment import parse_setting
 
 NAME = "audit"
-BLOCKS = 6
-SCENARIOS = (
-    "leader-crashes",
-    "host-vanishes",
-    "leader-frozen",
-    "leader-slow",
-    "rack-cut",
-    "half-open",
-    "rolling-restart",
-    "leaders-moved",
-    "coordinator-killed",
-    "acks-lost",
-    "disk-full",
-    "member-dies",
-)
+VERSION = registered().version
+SCENARIOS = registered().plans(further=False)
 SUITES: Mapping[str, Sequence[str]] = {
-    "audit/1": SCENARIOS,
-    "audit/1+": (*SCENARIOS, "packet-loss", "slow-disk", "power-loss"),
+    f"{NAME}/{VERSION}": SCENARIOS,
+    f"{NAME}/{VERSION}+": registered().plans(further=True),
 }
-_AROUND_S = 25.0  # lease, warm-up, steady phase, final reads and judging, on a warm cluster
+CLIENTS_MAX = ARMS_MAX - 1  # beside the reference client with ideal settings
+_AROUND_S = 36.0  # lease, warm-up, 14 s of steady phase, final reads and judging, on a warm cluster
 _CLIENTS: Mapping[str, Mapping[str, Any]] = {
     "librdkafka": {"client": "confluent"},
     "java": {"client": "java"},
@@ -83,6 +76,8 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
                 f"--client {text} is unknown; name {', '.join(_CLIENTS)}, CLIENT@VERSION or exec:PROGRAM"
             )
         name = named[1] if named else Path(program[0]).stem if program else client.replace("@", "-")
+        if client_of(name) != name or name.endswith(ADVISED) or name in (IDEAL, CLUSTER):
+            raise AftershockError(f"--client {text}: the card has a name like {name} of its own; write NAME={client}")
         if name in arms:
             raise AftershockError(
                 f"--client {text}: another client is named {name} already; give each a name of its own: NAME={client}"
@@ -104,7 +99,7 @@ def parse_clients(texts: Sequence[str], settings: Sequence[str]) -> Clients:
 def with_advised(clients: Clients) -> Clients:
     """Return the clients, and beside each a client with the settings that advice names, if there are any.
 
-    Raises AftershockError if no client has such settings, or if these are more clients than a plan can have.
+    Raises AftershockError if no client has such settings.
     """
     arms = dict(clients)
     for name, arm in clients.items():
@@ -112,18 +107,45 @@ def with_advised(clients: Clients) -> Clients:
             arms[name + ADVISED] = further
     if len(arms) == len(clients):
         raise AftershockError("--try-advice knows no settings of these clients; name librdkafka, java or reference")
-    if len(arms) > ARMS_MAX:
-        raise AftershockError(
-            f"--try-advice makes {len(arms)} clients of {len(clients)}; a plan has {ARMS_MAX} at most"
-        )
     return arms
 
 
 def scenarios_of(suite: str) -> Sequence[str]:
     """Return the scenarios of a suite; raise AftershockError for an unknown one."""
+    if suite in ("audit/1", "audit/1+"):
+        raise AftershockError(
+            f"--suite {suite} is no longer run, and --from reads its stored cards; name {' or '.join(SUITES)}"
+        )
     if suite not in SUITES:
         raise AftershockError(f"--suite {suite} is unknown; name {' or '.join(SUITES)}")
     return SUITES[suite]
+
+
+def record_in(home: Path, seed: int | None = None) -> Record:
+    """Return the record of the audit in ``home``, with the runs of its newest suite, whose version it has.
+
+    Runs of ``audit/1`` have the version 1.
+    """
+    record = store.read(home, NAME, VERSION, seed, oldest=1)
+    version = max((run.version for run in record.runs.values()), default=VERSION)
+    return replace(
+        record, version=version, runs={name: run for name, run in record.runs.items() if run.version == version}
+    )
+
+
+def layout(clients: int, scenario: str) -> tuple[int, int]:
+    """Return how many copies of each client run side by side in a scenario, and how often its fault is repeated.
+
+    Raises AftershockError if these are more clients than a plan can have.
+    """
+    if clients > CLIENTS_MAX:
+        raise AftershockError(
+            f"these are {clients} clients, and a plan has room for {CLIENTS_MAX}; --try-advice counts each client twice"
+        )
+    suite = registered()
+    most = suite.copies_max["consume" if suite.compares_readers(scenario) else "produce"]
+    count = min(most, CLIENTS_MAX // clients)
+    return count, -(-suite.units // count)
 
 
 def refusals(clients: Clients, kafka: str | None, scenarios: Sequence[str] = SCENARIOS) -> dict[str, str]:
@@ -152,32 +174,47 @@ def planned(
         served = {client: arm for client, arm in clients.items() if f"{name}/{client}" not in refused}
         if not served:
             continue
-        plan, changes = f"audit/{name}", _changes(name, served)
+        count, blocks = layout(len(clients), name)
+        plan, changes = f"audit/{name}", (*_changes(name, served, count), f"blocks={blocks}")
         load_ms = compile_checked(load_plan(find(plan), changes), 0).length_ms
-        runs.append(Planned(name, plan, _AROUND_S, changes, BLOCKS, load_ms / 1000 / BLOCKS, kafka))
+        runs.append(Planned(name, plan, _AROUND_S, changes[:-1], blocks, load_ms / 1000 / blocks, kafka))
     if not runs:
         raise AftershockError(f"Kafka {kafka} can serve none of the clients. {next(iter(refused.values()))}")
     return tuple(runs)
 
 
-def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
-    """Return changes of a scenario's plan that replace its arms, which keep the settings that all its arms share.
+def _changes(scenario: str, clients: Clients, count: int = 1) -> tuple[str, ...]:
+    """Return changes of a scenario's plan that replace its arms by ``count`` copies of each client and the ideal one.
 
-    All groups have one coordinator, so that of the first client's group stands for all.
+    They keep the settings that all arms of the plan share. All groups have one coordinator, so that of the first
+    client's group stands for all.
     """
     document = load(find(f"audit/{scenario}")).data
-    (workload,) = document["workloads"]
-    first = next(iter(workload["arms"]))
-    settings = [arm.get("settings") or {} for arm in workload["arms"].values()]
-    common = {key: value for key, value in settings[0].items() if all(own.get(key) == value for own in settings)}
-    arms = {name: {**arm, "settings": {**common, **arm.get("settings", {})}} for name, arm in clients.items()}
-    changes = [f"workloads.orders.arms={json.dumps(arms)}"]
-    group, own = (f"coordinator of {_GROUP}-{name}" for name in (first, next(iter(clients))))
+    own = [*document["workloads"][0]["arms"].values()]
+    settings = [arm.get("settings") or {} for arm in own]
+    common = {key: value for key, value in settings[0].items() if all(other.get(key) == value for other in settings)}
+    ideal = {"client": "reference", "settings": {**common, **registered().ideal}}
+    plain = {name: {**arm, "settings": {**common, **arm.get("settings", {})}} for name, arm in clients.items()}
+    every = {copy: arm for name, arm in plain.items() for copy in copies(name, count)}
+    further = {name: arm for name, arm in every.items() if name not in plain}
+    workloads = []
+    for workload in document["workloads"]:
+        only_produce = "consume" in workload and further and not registered().compares_readers(scenario)
+        workloads.append({**workload, "arms": {**(plain if only_produce else every), IDEAL: ideal}})
+        if only_produce:
+            name = workload["name"] + COPIES
+            workloads.append({"name": name, "produce": workload["produce"], "arms": further})
+    changes = [f"workloads={json.dumps(workloads)}"]
+    first = next(iter(document["workloads"][0]["arms"]))
+    arms = [*workloads[0]["arms"]]
+    group, leading = (f"coordinator of {_GROUP}-{name}" for name in (first, arms[0]))
     brokers = {fault["id"]: fault["broker"] for fault in document["faults"] if group in str(fault.get("broker"))}
-    changes += [f"faults.{fault}.broker={role.replace(group, own)}" for fault, role in brokers.items()]
+    changes += [f"faults.{fault}.broker={role.replace(group, leading)}" for fault, role in brokers.items()]
     if scenario == "member-dies":
-        kill = {"kind": "kill_client", "for": "5s", "op": "consume"}
-        faults = [{"id": f"dead-{n}", **kill, "client": f"{name} member 2"} for n, name in enumerate(clients, 1)]
+        kill = {
+            key: value for key, value in document["faults"][0]["together"][0].items() if key not in ("id", "client")
+        }
+        faults = [{"id": f"dead-{n}", **kill, "client": f"{name} member 2"} for n, name in enumerate(arms, 1)]
         changes.append(f"faults.0={json.dumps({'at': '0s', 'together': faults})}")
     return tuple(changes)
 
@@ -185,13 +222,18 @@ def _changes(scenario: str, clients: Clients) -> tuple[str, ...]:
 def require_programs(runs: Sequence[Planned], log: Log) -> None:
     """Build the clients with a version; raise ProgramError if one can't be built, or lacks what a scenario needs."""
     for run in runs:
-        programs_of(load_plan(find(run.plan), run.settings), log)
+        try:
+            programs_of(load_plan(find(run.plan), run.settings), log)
+        except ProgramError as error:
+            # what a client lacks, its copies lack, too
+            arms = (re.search(r"arm `([^`]+)`", line) for line in str(error).splitlines())
+            lines = zip(arms, str(error).splitlines(), strict=True)
+            kept = [line for arm, line in lines if arm is None or client_of(arm[1]) == arm[1]]
+            raise ProgramError("\n".join(line.replace("--set workloads", run.name) for line in kept)) from error
 
 
 def require_budget(runs: Sequence[Planned], budget_s: float | None) -> None:
     """Raise AftershockError if not even the shortest scenario fits the budget."""
     shortest_s = min(run.takes_s for run in runs)
     if budget_s is not None and budget_s < shortest_s:
-        raise AftershockError(
-            f"--budget is too small for six repetitions of any scenario; the shortest takes {shortest_s:.0f} s"
-        )
+        raise AftershockError(f"--budget is too small for any scenario; the shortest takes {shortest_s:.0f} s")

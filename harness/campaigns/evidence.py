@@ -2,7 +2,8 @@
 
 Only what the campaign reads of a run is kept: the rows and columns of outcomes, the samples, the events, and the fields
 of documents that campaigns use. Reduced files are not the run's own, so the manifest is written again, with the digests
-of the original files under ``reduced_from``. The reduced runs are judged again, and must give the same figures.
+of the original files under ``reduced_from``. It also covers the verdict and the measurements, which can't be repeated.
+The reduced runs are judged again, and must give the same figures.
 """
 
 import json
@@ -46,6 +47,8 @@ _RUN = (
 _ANALYSIS = ("schema_version", "gaps", "recovery_definition", "recoveries")
 _TIMELINE = ("schema_version", "name", "seed", "cluster", "timing", "topics", "workloads", "steps")
 _CHECKS = ("harness", "witness", "exposure", "integrity")
+_JUDGED = ("verdict.json", "analysis.json")
+"""Results that reduced evidence can't be judged for again, so that its manifest has their digests, too."""
 _JOURNAL = ("t_us", "fault", "state", "targets")
 
 
@@ -145,9 +148,9 @@ def size_of(folder: Path) -> int:
 
 
 def write_run(
-    part: Observed, folder: Path, check_kinds: Collection[str] = _CHECKS, *, all_witnesses: bool = True
+    part: Observed, folder: Path, check_kinds: Collection[str] | None = _CHECKS, *, all_witnesses: bool = True
 ) -> None:
-    """Write the reduced documents, tables and manifest of one run, with its checks of ``check_kinds``.
+    """Write the reduced documents, tables and manifest of one run, with its checks of ``check_kinds``, or (None) all.
 
     Without ``all_witnesses`` the journal keeps the first and the last witness of each fault.
     """
@@ -161,7 +164,8 @@ def write_run(
         "timeline": {key: run.timeline[key] for key in _TIMELINE if key in run.timeline}
         | {"workloads": [*map(_without_commands, run.timeline["workloads"])]},
         "verdict": replace(
-            run.verdict, checks=tuple(check for check in run.verdict.checks if check.kind in check_kinds)
+            run.verdict,
+            checks=tuple(one for one in run.verdict.checks if check_kinds is None or one.kind in check_kinds),
         ).to_json(),
         "analysis": {key: run.analysis[key] for key in _ANALYSIS if key in run.analysis}
         | {
@@ -200,7 +204,8 @@ def write_run(
     _write_tables(part, folder)
     own = read_object(home / manifest.NAME) if (home / manifest.NAME).exists() else {}
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, manifest.LEADERS, *manifest.TABLES)]
+    kept = (*manifest.DOCUMENTS, manifest.LEADERS, *manifest.TABLES, *_JUDGED)
+    names = [name for name in names if name.split("/")[0] in kept]
     digests = {name: asdict(digest) for name in names if (digest := manifest.digest_of(folder / name))}
     reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
     reduced["reduced_from"] = own.get("reduced_from") or own.get("digests", {})  # a reduced run may be reduced again

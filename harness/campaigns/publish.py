@@ -185,11 +185,22 @@ def _figure(check: Mapping[str, Any]) -> str:
 
 def gallery(folder: str, page: str, readme: str, name: str = "", out: str = "") -> None:
     if name:
+        require_tried(card.read_stored_card(audit.record_in(Path(out) / audit.NAME), Path(out) / audit.NAME))
         _print_size(name, card.reduce(Path(out) / audit.NAME, Path(folder) / name))
     if not (Path(folder) / CLIENTS).is_dir():
         raise AftershockError(f"{folder} has no card {CLIENTS}; run an audit, and name {CLIENTS} and its --out here")
     write_block(Path(page), cards(Path(folder)), "gallery", "cards")
     write_block(Path(readme), brief(_stored_card(Path(folder) / CLIENTS)), "gallery", "cards")
+
+
+def require_tried(found: card.Card) -> None:
+    """Raise AftershockError if a card gives advice that was not tried."""
+    for advice in found.advice:
+        if not advice.saved.n:
+            where = f"{advice.client}, {advice.scenario.replace('-', ' ')}"
+            raise AftershockError(
+                f"{where}: its advice was not tried; run the audit of a card for the gallery with --try-advice"
+            )
 
 
 def cards(folder: Path) -> str:
@@ -227,7 +238,7 @@ def brief(stored: card.Card) -> str:
 
 
 def _stored_card(home: Path) -> card.Card:
-    return card.read_stored_card(store.read(home, audit.NAME), home)
+    return card.read_stored_card(audit.record_in(home), home)
 
 
 def _print_size(what: object, size: int) -> None:

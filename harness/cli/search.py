@@ -252,8 +252,8 @@ def audit(
     ] = False,
     against: Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version of the brokers.")] = None,
     suite: Annotated[
-        str, typer.Option(metavar="NAME", help="audit/1, or audit/1+ with lost packets, a slow disk and a power loss.")
-    ] = "audit/1",
+        str, typer.Option(metavar="NAME", help="audit/2, or audit/2+ with lost packets, a slow disk and a power loss.")
+    ] = "audit/2",
     budget: BudgetOption = None,
     seed: RunsSeedOption = 1,
     out: OutOption = Path("runs"),
@@ -263,7 +263,7 @@ def audit(
     as_json: JsonOption = False,
     spark: SparkOption = None,
 ) -> int:
-    """Audit clients: twelve failures, six times each, with the clients side by side, and a report card."""
+    """Audit clients: twelve failures, six units of each, with the clients side by side, and a report card."""
     from rich.console import Console
 
     from aftershock.faults.plans import find
@@ -283,7 +283,7 @@ def audit(
 
     if source is not None:
         store.require_record(source, lab.NAME)
-        return show(cards.read_stored_card(store.read(source, lab.NAME), source))
+        return show(cards.read_stored_card(lab.record_in(source), source))
     if not client:
         raise AftershockError("--client is missing; name at least one client, or stored evidence with --from")
     clients = lab.parse_clients(client, settings or ())
@@ -294,7 +294,7 @@ def audit(
     refused = lab.refusals(clients, against, scenarios)
     runs = lab.planned(clients, against, refused, scenarios)
     lab.require_budget(runs, limit_s)
-    record = replace(store.read(home, lab.NAME, seed=seed), left_out=refused)
+    record = replace(lab.record_in(home, seed), version=lab.VERSION, left_out=refused)
     console = Console(stderr=True, highlight=False)
     progress = Progress(console)
     lab.require_programs(runs, progress.log)

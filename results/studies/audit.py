@@ -27,17 +27,17 @@ measure is better or worse if the whole interval of the paired differences is on
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isinf, isnan
+from math import inf, isinf
 from typing import Any, Literal, TypeAlias, cast
 
 import pyarrow.compute as pc
-from scipy.special import bdtr
 
 from aftershock.names import ON_LIBRDKAFKA
 from aftershock.results.compare.blocks import Block
 from aftershock.results.model.check import Check, Status
 from aftershock.results.model.text import amount
 from aftershock.results.studies.part import Part
+from aftershock.results.studies.ranks import Paired, median_and_interval
 from aftershock.results.studies.statement import UNITS_MIN
 
 Mark: TypeAlias = Literal["kept", "slow", "broken", "open", "unsupported"]
@@ -71,6 +71,10 @@ class Cell:
     without a success, None if a whole repetition had none. ``failed`` counts records that the client gave up,
     ``duplicates`` records written or delivered twice, and ``lost`` acknowledged records that are gone. ``slowdown`` is
     the p95 latency under the fault, relative to the steady phase.
+
+    Since ``audit/2``, ``recovery`` is the figure of the row, and ``is_bound`` is True if in half of the units or more,
+    only the heal or the end of the repetition ended it. ``rank`` and ``behind``, the paired difference to the client
+    ``best``, are None if nothing is compared. Figures are shown with so many ``digits``.
     """
 
     scenario: str
@@ -85,6 +89,11 @@ class Cell:
     lost: int
     slowdown: float | None
     before_heal: int | None = None
+    is_bound: bool = False
+    rank: int | None = None
+    best: str | None = None
+    behind: Paired | None = None
+    digits: int = 1
 
 
 def unsupported(scenario: str, client: str, reason: str) -> Cell:
@@ -129,20 +138,29 @@ def _mark(checks: Sequence[Check], part: Part, blocks: int) -> tuple[Mark, str, 
     if doubt := part.doubt():
         return "open", doubt, ""
     for check in checks:
-        if check.gate and check.status in (Status.FAIL, Status.ERROR):
+        if is_broken(check):
             return "broken", f"{check.id}: {check.why}", check.id
     for check in checks:
         if not check.gate and check.status is Status.FAIL:
-            name = check.id.removeprefix("slo/")
-            observed = "never" if check.observed is None else amount(check.observed, check.unit)
-            limit = "" if check.threshold is None else f", limit {amount(check.threshold, check.unit)}"
-            return "slow", f"{name}: {observed}{limit}", f"{name.partition('-')[0]} {observed}"
+            return "slow", *exceeded(check)
     for check in checks:
         if check.status is not Status.PASS:
             return "open", f"{check.id}: {check.why}", ""
     if blocks < UNITS_MIN:
         return "open", f"{blocks} of at least {UNITS_MIN} blocks took effect", ""
     return "kept", "", ""
+
+
+def is_broken(check: Check) -> bool:
+    return check.gate and check.status in (Status.FAIL, Status.ERROR)
+
+
+def exceeded(check: Check) -> tuple[str, str]:
+    """Return by how much an SLO was exceeded, and the same in a few words."""
+    name = check.id.removeprefix("slo/")
+    observed = "never" if check.observed is None else amount(check.observed, check.unit)
+    limit = "" if check.threshold is None else f", limit {amount(check.threshold, check.unit)}"
+    return f"{name}: {observed}{limit}", f"{name.partition('-')[0]} {observed}"
 
 
 def spread(blocks: Iterable[Block]) -> Spread:
@@ -152,18 +170,6 @@ def spread(blocks: Iterable[Block]) -> Spread:
         return Spread(None, None, None, 0)
     median, low, high = (None if value == inf else value for value in median_and_interval(values))
     return Spread(median, low, high, len(values))
-
-
-def median_and_interval(values: Iterable[float]) -> tuple[float, float, float]:
-    """Return the median, and the narrowest interval of order statistics that covers it with 95 %."""
-    ordered = sorted(values)
-    count = len(ordered)
-    lower, upper = ordered[(count - 1) // 2], ordered[count // 2]
-    middle = lower if lower == upper else (lower + upper) / 2  # infinities of two signs have no middle
-    rank = 1  # of the interval's ends, counted from the smallest and from the largest value
-    while 2 * bdtr(rank, count, 0.5) <= 0.05:  # noqa: PLR2004 -- 95 %
-        rank += 1
-    return 0.0 if isnan(middle) else middle, ordered[rank - 1], ordered[count - rank]
 
 
 def _longest_s(sides: Iterable[Mapping[int, Block]]) -> float | None:
@@ -218,7 +224,8 @@ class Advice:
 
     ``behind`` is the fastest client and ``late_s`` the time by which the client recovers later, None if there is no
     such time. ``record`` describes the client's slowest record. ``saved`` is the time that the advised arm recovered
-    earlier, by repetition; its ``n`` is 0 if the advice was not tried.
+    earlier, by repetition; its ``n`` is 0 if the advice was not tried. If ``at_least``, one of these times is a lower
+    bound.
     """
 
     scenario: str
@@ -228,6 +235,7 @@ class Advice:
     late_s: float | None
     record: str
     saved: Spread
+    at_least: bool = False
 
     @property
     def text(self) -> str:
@@ -247,8 +255,9 @@ class Advice:
         if saved.median_s is None or saved.low_s is None or saved.high_s is None:
             return "Tried: in some repetitions, one of both did not recover."
         interval = f"{saved.low_s:.1f} to {saved.high_s:.1f}, n = {saved.n}"
+        bound = "at least " if self.at_least else ""
         return (
-            f"Tried: saves {saved.median_s:.1f} s ({interval})."
+            f"Tried: saves {bound}{saved.median_s:.1f} s ({interval})."
             if saved.low_s > 0
             else (f"Tried: makes no difference that shows, {saved.median_s:.1f} s ({interval}).")
         )
@@ -330,30 +339,37 @@ def changes_of(scenario: str, part: Part, cells: Sequence[Cell]) -> list[Change]
     (workload,) = part.run.timeline["workloads"]
     by_client = {cell.client: cell for cell in cells}
     return [
-        _change(scenario, part, workload, by_client[before], by_client[after])
+        change(scenario, by_client[before], by_client[after], _upgraded(part, workload, before, after), part.doubt())
         for before, after in upgrades(workload["arms"])
     ]
 
 
-def _change(scenario: str, part: Part, workload: Mapping[str, Any], before: Cell, after: Cell) -> Change:
-    keys = [f"{workload['name']}/{cell.client}" for cell in (before, after)]
+def _upgraded(part: Part, workload: Mapping[str, Any], before: str, after: str) -> list[Difference]:
+    """Return by how much the later one of two arms is better in each measure."""
+    keys = [f"{workload['name']}/{arm}" for arm in (before, after)]
     sides = [side for side in ("produce", "consume") if workload.get(side)]
     found, proven = list[Difference](), set[int]()
     for measure, name in ((RECOVERED, "recovery"), *((f"{side}.gap", f"{side} gap") for side in sides)):
         blocks = [part.blocks(key, measure) for key in keys]
         numbers = sorted(blocks[0].keys() & blocks[1].keys())
         proven.update(numbers)
-        values = [_saved_s(blocks[0][n], blocks[1][n]) for n in numbers]
-        if len(values) >= UNITS_MIN:
-            found.append(Difference(name, "s", *median_and_interval(values), len(values)))
+        found += difference(name, "s", [_saved_s(blocks[0][n], blocks[1][n]) for n in numbers])
     counts = [_failed_by_block(part, key) for key in keys]
-    saved = [float(counts[0][n] - counts[1][n]) for n in sorted(proven & counts[0].keys() & counts[1].keys())]
-    if len(saved) >= UNITS_MIN:
-        found.append(Difference("failed", "records", *median_and_interval(saved), len(saved)))
+    common = sorted(proven & counts[0].keys() & counts[1].keys())
+    return found + difference("failed", "records", [float(counts[0][n] - counts[1][n]) for n in common])
+
+
+def difference(measure: str, unit: str, saved: Sequence[float]) -> list[Difference]:
+    """Return the difference that paired values show, none if they are too few."""
+    return [Difference(measure, unit, *median_and_interval(saved), len(saved))] if len(saved) >= UNITS_MIN else []
+
+
+def change(scenario: str, before: Cell, after: Cell, found: Sequence[Difference], doubt: str | None) -> Change:
+    """Return what an upgrade changes in a word, from the differences that were found."""
     broken = [cell for cell in (before, after) if cell.mark == "broken"]
     signs = {difference.counts for difference in found} - {0}
     reason, word = "", "no difference"
-    if doubt := part.doubt():
+    if doubt:
         word, reason = "undecided", doubt
     elif len(broken) == 1:
         word, reason = ("worse" if broken[0] is after else "better"), f"{broken[0].client}: {broken[0].reason}"
@@ -432,8 +448,8 @@ def differences(own: Mapping[int, Block], other: Mapping[int, Block]) -> list[Bl
 
 
 def slowest(part: Part, client: str) -> str:
-    """Describe the record of a client that took longest, as ``record 0:1841 took 4.9 s to orders/3``."""
-    rows = [row for group in part.slowest(client) for row in group["records"]]
+    """Describe the record that a client wrote and that took longest, as ``record 0:1841 took 4.9 s to orders/3``."""
+    rows = [row for group in part.slowest(client) if group["op"] == "produce" for row in group["records"]]
     took = [(row["done_us"] - row["intended_us"], row) for row in rows if row["done_us"] is not None]
     if not took:
         return "no record of it was acknowledged"

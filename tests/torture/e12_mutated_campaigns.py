@@ -20,7 +20,7 @@ FOLDERS = ("gallery/kafka-3.9", "durability", "kip966", "kip848")
 
 def perform(folder: str, home: Path) -> None:
     if folder.startswith("gallery"):
-        read = card.read_stored_card(store.read(home, audit.NAME), home)
+        read = card.read_stored_card(audit.record_in(home), home)
         card.text(read)
         card.write(read, home)
     elif folder == "durability":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.harness.campaigns import card, durability, publish, store
+from aftershock.harness.campaigns import audit, card, durability, publish, store
 
 DOCS = Path(__file__).parents[4] / "docs"
 EVIDENCE = DOCS / "evidence"
@@ -25,7 +25,7 @@ def test_the_published_cards_are_those_of_the_evidence(monkeypatch: pytest.Monke
     monkeypatch.chdir(DOCS.parent)  # the page names the evidence as seen from there
     folder = Path("docs/evidence/gallery")
     assert published(DOCS / "GALLERY.md", "cards", "gallery") == publish.cards(folder).strip()
-    clients = card.read_stored_card(store.read(folder / "clients", "audit"), folder / "clients")
+    clients = card.read_stored_card(audit.record_in(folder / "clients"), folder / "clients")
     assert published(DOCS.parent / "README.md", "cards", "gallery") == publish.brief(clients).strip()
 
 
