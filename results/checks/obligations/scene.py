@@ -132,8 +132,8 @@ def _tampers(harm: Harm, tampering: Tampering, post: Post, seats: Sequence[Seat]
         return False
     if harm.clients and harm.clients.isdisjoint(post.workers):
         return False
-    if not harm.topics:
-        return True
+    if not harm.topics or tampering.silent:
+        return True  # a connection that stays silent carries all partitions of its broker
     named = (seat for seat in seats if seat.topic in harm.topics)
     return any(tampering.partition in (None, seat.number) for seat in named)
 

@@ -15,6 +15,7 @@ DEFAULTS: dict[str, object] = {}
 AT_ONCE_S = 0.1
 ALL_LINKS = tuple(f"client_a-k{node}" for node in (1, 2, 3))
 ERROR = {"do": "answer_error", "api": "Produce", "error": 19}
+SILENT = {"do": "drop_response", "api": "Produce", "connection": "silent", "nth": 1}
 LATE_ERRORS = ({"error": 7, "after_ms": 4_000}, {"error": 6}, {}, {"lost": "response"})
 """A script of three answers that fail, one of them four seconds late."""
 
@@ -74,6 +75,7 @@ def tampered(start_s: float, end_s: float, **rule: object) -> Fault:
         (tampered(16, 60, api="Fetch"), (20, 30)),
         (lasting("tamper", 16, 60, rule=ERROR, clients=("w-base-consume",)), (20, 30)),
         (lasting("tamper", 16, 60, rule=ERROR, topics=("other",)), (20, 30)),
+        (lasting("tamper", 16, 60, rule=ERROR | {"partition": 9}, topics=("orders",)), (20, 30)),
         # of a fault of unknown effect, half a minute
         (lasting("mystery", 16, 24), (24, 61)),
     ],
@@ -102,6 +104,8 @@ def test_a_stall_that_its_fault_does_not_explain_fails(fault: Fault, stall: tupl
         (tampered(16, 60, do="delay_response", delay_ms=2_000), (20, 28)),
         (tampered(16, 60, do="delay_response", delay_ms=90_000), (20, 59)),
         (tampered(16, 60, do="drop_response", connection="silent", nth=1), (16, 80)),
+        # a silent connection carries the other partitions of its broker, too
+        (lasting("half", 16, 60, rule=SILENT | {"partition": 9}, topics=("orders",)), (16, 70)),
         (tampered(16, 60, answers=LATE_ERRORS), (16, 26)),
         (tampered(16, 60, answers=[{"after_ms": 4_000}] * 2), (16, 28)),
         (tampered(16, 60, answers=[{"lost": "response", "connection": "silent"}]), (16, 80)),
