@@ -193,7 +193,10 @@ def _end_grace(harm: Harm, post: Post, seats: Sequence[Seat], scene: Scene) -> G
     moved = waits.moved(harm.end_us - harm.start_us, silent=_is_silent(harm))
     request = (waits.request,) if harm.silence == "beyond heal" else ()
     grace: Grace = ()
-    if harm.impact == "members":
+    if harm.kind == "churn":
+        # a member that was killed while the group rebalanced gets partitions, and keeps them until its session ends
+        grace = (*waits.session, *waits.moved(), *waits.group)
+    elif harm.impact == "members":
         # the heal ends when the member is back, and with that the rebalance, unless nobody else was there to serve
         served = post.serves([peer for peer in scene.harms if peer.stage(harm.end_us - 1) not in ("before", "over")])
         grace = () if served and harm.kind != "join" else (*waits.moved(), *waits.group)

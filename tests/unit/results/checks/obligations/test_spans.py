@@ -288,3 +288,10 @@ def test_a_new_member_stops_the_others_for_a_rebalance() -> None:
     assert [(10, 40), (40 + FIND_S + GROUP_S, 70), (70 + FIND_S + GROUP_S, 130)] == due_s(more, "consume")
     gone = Play([lasting("leave", 40, 70, clients=("w-base-consume-1",))], group="readers", members=1, reserve=1)
     assert [(10, 40), (70 + FIND_S + GROUP_S, 130)] == due_s(gone, "consume")
+
+
+def test_members_that_were_killed_while_they_joined_keep_partitions_for_a_session() -> None:
+    """The group may have given partitions to members that no longer exist, although all members are back."""
+    workers = tuple(f"w-base-consume-{number}" for number in (1, 2))
+    churn = Play([lasting("churn", 40, 70, clients=workers)], group="readers", members=3, start_s=10, end_s=300)
+    assert (70 + MEMBERS_S + FIND_S + GROUP_S, 300) == due_s(churn, "consume")[-1]
