@@ -87,6 +87,12 @@ class NodesWorld:
     def has_hosts(self) -> bool:
         return self._cluster.spec.hosts
 
+    def has_pods(self) -> bool:
+        return False
+
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:  # noqa: ARG002 -- refused
+        raise FaultError(f"node {broker} is a container of the Docker engine, and no pod")
+
     def racks(self) -> Mapping[BrokerId, str]:
         return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
 
