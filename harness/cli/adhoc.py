@@ -160,7 +160,7 @@ def heal(
         kubernetes, context = True, context or (None if place.context == IN_CLUSTER else place.context)
     if kubernetes:
         namespace = place.namespace if place and not place.own_namespace else None
-        _print_healing(healing.heal_kubernetes(Api(context), run_id, log, namespace=namespace))
+        _print_healing(healing.heal_kubernetes(Api(context), run_id, log, namespace=namespace, listen=True))
         return 0
     if home and is_attached(home):
         # the run directory may come from a stranger, and healing connects to the addresses that it names

@@ -29,7 +29,15 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
 from aftershock.harness.cluster.kubernetes.api import Api
-from aftershock.harness.cluster.kubernetes.cluster import PLACE_FILE, KubernetesCluster, list_runs, remove_run
+from aftershock.harness.cluster.kubernetes.cluster import (
+    BEAT_S,
+    BEATS_MISSED,
+    PLACE_FILE,
+    KubernetesCluster,
+    list_runs,
+    remove_run,
+    silent_runs,
+)
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.lifecycle.occupation import Occupation, occupation_of, vacate
@@ -107,22 +115,35 @@ def sweep(client: docker.DockerClient | None, log: Log) -> None:
 
 
 def heal_kubernetes(
-    api: Api, run_id: str | None, log: Log, *, namespace: str | None = None, explicit: bool | None = None
+    api: Api,
+    run_id: str | None,
+    log: Log,
+    *,
+    namespace: str | None = None,
+    explicit: bool | None = None,
+    listen: bool = False,
 ) -> Healing:
     """Remove the clusters of dead runs from a Kubernetes cluster, of all or of one run, with their clients' processes.
 
-    With a ``namespace``, only runs in that one are looked for, whose user may have no permission outside.
+    With a ``namespace``, only runs in that one are looked for, whose user may have no permission outside. With
+    ``listen``, runs of other machines are removed as well, if they give no sign of life, which takes half a minute.
     ``explicit`` is True if the user named the run, by default if there is a ``run_id``; then a failure is raised.
     Raises ClusterError if the named run is in progress, or an object can't be removed.
     """
     explicit = run_id is not None if explicit is None else explicit
     log, actions, errors = _unfailing(log), list[str](), list[tuple[str, Exception]]()
-    for remains in list_runs(api, namespace):
-        if run_id not in (None, remains.place.run_id):
-            continue
+    runs = [remains for remains in list_runs(api, namespace) if run_id in (None, remains.place.run_id)]
+    foreign = [remains.place for remains in runs if remains.cluster.liveness == "unknown"] if listen else []
+    if foreign:
+        log(f"listening {BEAT_S * BEATS_MISSED:.0f} s for a sign of life of {len(foreign)} runs of other machines")
+    silent = silent_runs(api, foreign)
+    for remains in runs:
         cluster, place = remains.cluster, remains.place
         try:
-            if cluster.owned and not (explicit and cluster.liveness == "unknown"):
+            if cluster.owned and place not in silent:
+                if cluster.liveness == "unknown":
+                    state = "gives signs of life" if listen else "may be alive"
+                    log(f"the run {place.run_id} of another machine {state}, and is left alone")
                 if explicit:
                     process = ownership.describe_owner(cluster.owner)
                     raise ClusterError(  # noqa: TRY301 -- as any other failure of this run

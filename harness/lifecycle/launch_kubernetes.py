@@ -25,6 +25,7 @@ from aftershock.harness.cluster.engine import OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import (
+    Heartbeat,
     KubernetesCluster,
     addresses,
     collect_logs,
@@ -246,6 +247,20 @@ def launch(spec: ClusterSpec, run_id: str, home: Path, images: PodImages, api: A
     if place.own_namespace:
         api.create(manifests.namespace())
     manifests = replace(manifests, owner=_create(api, manifests.root())["metadata"]["uid"])
+    heartbeat = Heartbeat(api, place)
+    try:
+        cluster = _launched(manifests, home, api)
+    except BaseException:
+        heartbeat.end()
+        raise
+    cluster.heartbeat = heartbeat
+    write_descriptor(home, run_id, spec)
+    return cluster
+
+
+def _launched(manifests: Manifests, home: Path, api: Api) -> KubernetesCluster:
+    """Create the objects of a cluster, and return it once it is ready."""
+    place, spec, topology = manifests.place, manifests.spec, manifests.spec.topology
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         services = list(pool.map(lambda item: _create(api, item), manifests.services()))
         own = {service["metadata"]["name"]: service["spec"]["clusterIP"] for service in services}
@@ -278,7 +293,7 @@ def launch(spec: ClusterSpec, run_id: str, home: Path, images: PodImages, api: A
         if node.broker:
             advertised = {client_listener(rack): str(layer.advertised(rack, node.id)) for rack in topology.racks}
             advertised["ADMIN"] = str(layer.admin_address(node.id))
-        environment = spec.environment(node, cluster_id_of(run_id), advertised)
+        environment = spec.environment(node, cluster_id_of(place.run_id), advertised)
         pods[node.name] = manifests.node(node, environment, nodes, proxies)
     # a node that starts again is made from the same manifest, by any process
     api.patch("ConfigMap", place.namespace, place.root, {"data": {name: json.dumps(pod) for name, pod in pods.items()}})
@@ -290,7 +305,6 @@ def launch(spec: ClusterSpec, run_id: str, home: Path, images: PodImages, api: A
     cluster.await_ready(_READY_S)
     for feature, level in spec.features.items():
         set_level(cluster.admin, feature, level)
-    write_descriptor(home, run_id, spec)
     return cluster
 
 

@@ -7,7 +7,9 @@ its objects are, and is written before the first of them is created.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from aftershock.errors import ClusterError, FaultError
+from aftershock.errors import AftershockError, ClusterError, FaultError
 from aftershock.faults.targets.values import BrokerId, Toxic
 from aftershock.faults.wire_proxy.proxy import Route
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster
@@ -148,6 +150,50 @@ class PodProxyLayer:
         self.wire_proxy = WireProxy.start(routes, guard, home)
 
 
+BEAT = "aftershock.beat"
+"""Annotation that the process of a run changes while it lives, so that other machines see its death."""
+BEAT_S = 5.0
+BEATS_MISSED = 5  # a starved host may miss some, and a long pause of the API server as well
+
+
+class Heartbeat:
+    """Signs of life of a run on its root object, from a thread of this process; the number counts up."""
+
+    def __init__(self, api: Api, place: Place) -> None:
+        self._api, self._place, self._ended = api, place, threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        number = 0
+        while not self._ended.wait(BEAT_S):
+            number += 1
+            change = {"metadata": {"annotations": {BEAT: str(number)}}}
+            with suppress(AftershockError):  # the API server may come back
+                self._api.patch("ConfigMap", self._place.namespace, self._place.root, change)
+
+
+def silent_runs(api: Api, places: Collection[Place]) -> list[Place]:
+    """Return the runs that give no sign of life for ``BEATS_MISSED`` intervals; waits that long.
+
+    No clocks are compared: the beats of a run are read twice.
+    """
+
+    def beats() -> dict[Place, str | None]:
+        roots = {place: api.find("ConfigMap", place.namespace, place.root) for place in places}
+        return {place: _annotations(root).get(BEAT) if root else None for place, root in roots.items()}
+
+    if not places:
+        return []
+    before = beats()
+    time.sleep(BEAT_S * BEATS_MISSED)
+    return [place for place, beat in beats().items() if beat == before[place]]
+
+
 class KubernetesCluster(Cluster):
     """A cluster that Aftershock launched on Kubernetes; what needs Docker is refused before a run (``plan check``)."""
 
@@ -157,9 +203,12 @@ class KubernetesCluster(Cluster):
         # `PodProxyLayer` and `PodNode` have what the base class uses of their counterparts
         super().__init__(spec, place.run_id, cast("Any", layer), cast("Any", nodes))
         self.place, self.api, self.pods = place, api, nodes
+        self.heartbeat: Heartbeat | None = None
 
     def close(self) -> None:
         super().close()
+        if self.heartbeat:
+            self.heartbeat.end()
         self.api.close()
 
     def run_script(self, node: BrokerId, script: str) -> str:
