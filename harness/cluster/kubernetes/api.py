@@ -188,6 +188,7 @@ class Api:
                 raise RefusedError(f"can't {action}: {reason}", 0) from error
             finally:
                 session.close()
+                session.sock.shutdown()  # `close` leaves the socket of a connection that the server has ended
         if code is None:
             raise RefusedError(f"can't {action}: the connection ended without the command's status", 0)
         return Executed(int(code), output)
