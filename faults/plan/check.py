@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.plan.conflicts import conflicts, fault_warnings
 from aftershock.faults.plan.expand import Expansion
 from aftershock.faults.plan.kafka_version import version_problems
@@ -223,7 +224,7 @@ _NOT_ON_KUBERNETES = {
     "disks": "a file system in memory would not outlive the pod of its broker",
     "block_device": "loop devices belong to one host",
     "packets": "they need the network namespace of a container on this host's Docker engine",
-    "hosts": "the address of a pod ends with its process",
+    "hosts": "a pod can't lose its network while its broker runs",
     "gc_pauses": "the agent is put into the containers of the Docker engine",
     "clocks": "the library is put into the containers of the Docker engine",
 }
@@ -255,6 +256,8 @@ def kubernetes_problems(draft: Draft) -> Iterator[Problem]:
     for located in draft.faults.readable:
         fault = located.fault
         needs = [need for need in fault.cluster_needs() if need in _NEEDS_ON_DOCKER]
+        if isinstance(fault, Kill) and fault.host == "stays":
+            needs = []  # a pod outlives its broker's process
         why = _NEEDS_ON_DOCKER[needs[0]] if needs else _KINDS_ON_DOCKER.get(fault.kind)
         if why is None and fault.family == "disk":
             why = "the files of the volumes are not changed yet"

@@ -290,6 +290,9 @@ class KubernetesWorld(
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, None]]:
         return _refused(verb, "on a cluster on Kubernetes")
 
+    def has_hosts(self) -> bool:
+        return True  # a pod outlives the process of its node
+
     def has_pods(self) -> bool:
         return True
 

@@ -240,7 +240,7 @@ def read_place(home: Path) -> Place | None:
         return Place(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ClusterError(
             f"{path} can't be read ({error!r}); remove the run with: aftershock heal --kubernetes"
         ) from error

@@ -5,9 +5,9 @@ time; and for each rack a Toxiproxy, which all connections from that rack pass. 
 these Toxiproxies to clients, and know each other by names in ``/etc/hosts`` (``hostAliases``): a node of the own rack
 is its service, a node of another rack is the own rack's Toxiproxy.
 
-A pod of a node is never restarted by the kubelet (``restartPolicy: Never``): the harness decides how long a node is
-down, and a pod that has ended keeps its output. A node that starts again is a further pod, ``k1-2``, on the same
-volume, with another address behind the same service.
+Process 1 of a node's container is a script of ours, which starts the node when the harness wants (`node.PodNode`). The
+kubelet restarts no container (``restartPolicy: Never``): a node whose pod was deleted starts in a further pod,
+``k1-2``, on the same volume, with another address behind the same service.
 
 Every object has the labels of the run, and belongs to one config map, so that the garbage collector of the cluster
 removes the rest if only that is deleted.
@@ -39,6 +39,24 @@ KAFKA, TOXIPROXY = "kafka", "toxiproxy"
 ZONE = "topology.kubernetes.io/zone"
 MANAGED = {"app.kubernetes.io/managed-by": "aftershock"}
 VOLUME_BYTES = 10 << 30
+SUPERVISOR_DIR = "/run/aftershock"
+"""Folder in a node's container for the exit status of its process, which exists while the node is down."""
+
+_SUPERVISOR = f"""\
+down={SUPERVISOR_DIR}/down
+[ -x /etc/kafka/docker/run ] || {{ echo 'the image has no /etc/kafka/docker/run, which starts the node'; exit 1; }}
+trap 'ending=yes; kill -TERM "$node" 2>/dev/null' TERM
+while [ -z "$ending" ]; do
+  /etc/kafka/docker/run &
+  node=$!
+  status=0
+  wait "$node" || status=$?
+  while kill -0 "$node" 2>/dev/null; do wait "$node" || status=$?; done # a signal of this script ends `wait` early
+  echo "$status" >"$down.new" && mv "$down.new" "$down"
+  while [ -z "$ending" ] && [ -e "$down" ]; do sleep 0.05; done
+done
+exit "$status"
+"""
 _NAME_MAX = 63  # of a namespace, a label's value and a service (RFC 1123)
 _KAFKA_GROUP = 1000  # of Kafka's user, in the official image too; the volume is given to this group
 _MEMORY_REQUEST = 512 << 20  # a broker of the profile `fast` takes 290 to 380 MiB
@@ -146,8 +164,6 @@ class Manifests:
             "spec": {
                 "type": kind,
                 "selector": {RUN: self.place.run_id, **selector},
-                # a broker answers before Kubernetes believes it, and the harness must see it then
-                "publishNotReadyAddresses": True,
                 "ports": [{"name": f"p{port}", "port": port, "targetPort": target} for port, target in ports.items()],
             }
         }
@@ -224,10 +240,14 @@ class Manifests:
             "name": KAFKA,
             "image": self.kafka_image,
             "imagePullPolicy": "IfNotPresent",
+            "command": ["sh", "-c", _SUPERVISOR],
             "env": [{"name": key, "value": value} for key, value in environment.items()],
             "ports": [{"name": key, "containerPort": port} for key, port in self.node_ports(node).items()],
             # a folder in the volume, because Kafka refuses the `lost+found` of a new file system
-            "volumeMounts": [{"name": "data", "mountPath": LOG_DIR, "subPath": "kafka"}],
+            "volumeMounts": [
+                {"name": "data", "mountPath": LOG_DIR, "subPath": "kafka"},
+                {"name": "supervisor", "mountPath": SUPERVISOR_DIR},
+            ],
             "resources": {
                 "requests": {"cpu": "100m", "memory": str(min(_MEMORY_REQUEST, self.spec.memory))},
                 "limits": {"memory": str(self.spec.memory)},
@@ -238,13 +258,14 @@ class Manifests:
                 **self._pod(node.rack),
                 "hostname": node.name,
                 "restartPolicy": "Never",
-                # so that the broker is not process 1, which ignores the signals of the other processes in its namespace
-                "shareProcessNamespace": True,
                 "terminationGracePeriodSeconds": _SHUT_DOWN_S,
                 "securityContext": {"fsGroup": _KAFKA_GROUP, "fsGroupChangePolicy": "OnRootMismatch"},
                 "hostAliases": aliases,
                 "containers": [container],
-                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+                "volumes": [
+                    {"name": "data", "persistentVolumeClaim": {"claimName": name}},
+                    {"name": "supervisor", "emptyDir": {}},
+                ],
             }
         }
 

@@ -1,11 +1,12 @@
 """Kafka node in a pod of its own, with operations on its process: the counterpart of `node.KafkaNode`.
 
-Signals are sent by a shell in the node's container. The pod's processes share one namespace of process ids whose first
-process is the pause container's, so the broker is an ordinary process there. In a pod without that, the broker is
-process 1, and the kernel drops SIGKILL and SIGSTOP from inside without an error.
+Process 1 of a node's container is a shell script of ours, the supervisor. It runs the image's own start script, and
+when that ends, for whatever reason, it writes down the exit status and waits for the harness before it starts the node
+again. So a node stays down as long as a fault wants, and meanwhile its pod and address stay, as when the kubelet
+restarts a container. A kubelet would start it at once, and after a few crashes only minutes later (CrashLoopBackOff).
 
-The state comes from two other sources: the kubelet reports whether the container runs and how it ended, and the
-kernel's state of the process tells whether it is stopped (proc(5)).
+Signals are sent to the JVM by a shell in the container. The state comes from the exit status that the kernel told the
+supervisor (wait(2)), and from the kernel's state of the process, which is stopped or not (proc(5)).
 """
 
 import json
@@ -18,7 +19,7 @@ from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerState, Outcome
 from aftershock.harness.cluster.engine import version_in
 from aftershock.harness.cluster.kubernetes.api import Api, Executed, RefusedError
-from aftershock.harness.cluster.kubernetes.manifests import KAFKA, Place, next_pod
+from aftershock.harness.cluster.kubernetes.manifests import KAFKA, SUPERVISOR_DIR, Place, next_pod
 from aftershock.harness.cluster.node import METRICS_SCRIPT, ContainerUsage, parse_metrics
 from aftershock.harness.cluster.topology import Node
 from aftershock.harness.kafka.admin import still_lacking
@@ -29,6 +30,7 @@ Pod = Mapping[str, Any]
 SHUT_DOWN_S = 30
 _START_S = 60.0
 _END_S = 10.0
+_ASKED_EVERY_S = 1.0
 _REPORTED_S = 4.0  # the kubelet looks for ended containers each second, and reports them within the next
 _KILLED = 128 + 9
 _LOG_LINES = 15
@@ -44,8 +46,12 @@ for folder in /proc/[0-9]*; do
 done
 [ -n "$jvm" ] || exit 3
 """
+_DOWN = f"{SUPERVISOR_DIR}/down"
 _SIGNAL = _FIND_JVM + 'kill -s "$0" "$jvm"'
-_STATE = _FIND_JVM + 'read -r _ _ state _ <"/proc/$jvm/stat" && echo "$state"'
+_STATE = f"""if read -r status 2>/dev/null <{_DOWN}; then echo "exited $status"; exit; fi
+{_FIND_JVM}read -r _ _ state _ <"/proc/$jvm/stat" && echo "$state"
+"""
+_START = f"rm -f {_DOWN}"
 _WAITING_FOR_GOOD = (
     *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"),
     *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
@@ -99,6 +105,7 @@ class PodNode:
         self.node = node
         self._place = place
         self._api = api
+        self._asked_s = 0.0
 
     # --- what the API server says --------------------------------------------------------------------------------
 
@@ -118,23 +125,31 @@ class PodNode:
         return pod["metadata"]["name"] if pod else self._place.node(self.node)
 
     def state(self) -> BrokerState:
+        status = self._status()
+        if status is None or status.startswith("exited"):
+            return "exited"
+        # without a JVM, the scripts around it have yet to start it
+        return "paused" if status in _STOPPED else "running"
+
+    def _status(self) -> str | None:
+        """Return ``exited`` with the exit status, or the letter of the JVM's state; None if the container has ended."""
         pod = self.pod()
         if pod is None or "running" not in container_status(pod).get("state", {}):
-            return "exited"
+            return None
         try:
-            answer = self._execute(pod, ["sh", "-c", _STATE])
+            return self._execute(pod, ["sh", "-c", _STATE]).output.strip()
         except RefusedError:  # the container has just ended, or the kubelet does not answer
-            if still_lacking(lambda: "" if self.exited() else "running", _REPORTED_S):
+            if still_lacking(lambda: "" if self._pod_ended() else "running", _REPORTED_S):
                 raise
-            return "exited"
-        # without a JVM, the scripts around it have yet to start it, or are about to end
-        return "paused" if answer.output.strip() in _STOPPED else "running"
+            return None
 
     def exit_of(self) -> str:
         what = f"the Kafka node {self.node.name} (rack {self.node.rack})"
         pod = self.pod()
         if pod is None:
             return f"{what} has no pod, because it was deleted"
+        if status := self._status():
+            return f"{what} exited with code {status.rpartition(' ')[2]}"
         ended = container_status(pod).get("state", {}).get("terminated")
         if ended is None:
             reason, _ = hindrance(pod)
@@ -143,7 +158,16 @@ class PodNode:
         return f"{what} exited with code {ended['exitCode']}{memory}"
 
     def exited(self) -> bool:
-        """Return True if the node's process has ended; cheaper than ``state``."""
+        """Return True if the node's process has ended; for polling, as a running container is asked once a second."""
+        if self._pod_ended():
+            return True
+        now_s = time.monotonic()
+        if now_s - self._asked_s < _ASKED_EVERY_S:
+            return False
+        self._asked_s = now_s
+        return self.state() == "exited"
+
+    def _pod_ended(self) -> bool:
         pod = self.pod()
         return pod is None or has_ended(pod)
 
@@ -184,20 +208,20 @@ class PodNode:
         return {}
 
     def kill(self) -> None:
-        """Kill the node's process with SIGKILL; its pod ends, and so does its address."""
+        """Kill the node's process with SIGKILL; its pod and its address stay."""
         self._signal("KILL")
+
+    crash = kill
 
     def shut_down(self) -> None:
         """Send SIGTERM and wait for the process to end; raise ClusterError if it did not end by itself."""
-        if self.exited():
+        if self.state() == "exited":
             return
         self._signal("TERM")
-        if still_lacking(lambda: "" if self.exited() else "running", SHUT_DOWN_S):
+        if still_lacking(lambda: "" if self.state() == "exited" else "running", SHUT_DOWN_S):
             raise ClusterError(f"the node {self.name} did not shut down within {SHUT_DOWN_S} s")
-        pod = self.pod()
-        ended = container_status(pod).get("state", {}).get("terminated", {}) if pod else {}
-        if ended.get("exitCode") == _KILLED:
-            raise ClusterError(f"the node {self.name} was killed while it shut down: {ended.get('reason')}")
+        if self._status() == f"exited {_KILLED}":
+            raise ClusterError(f"the node {self.name} was killed while it shut down")
 
     def pause(self) -> None:
         """Stop all threads of the node's JVM (SIGSTOP); the kernel keeps its connections."""
@@ -208,13 +232,14 @@ class PodNode:
             self._signal("CONT")
 
     def restart(self) -> None:
-        """Start the node in a further pod on its volume, unless it runs; return when its container runs.
+        """Start the node unless it runs: in its pod, or in a further pod on its volume if its pod was deleted or ended.
 
         Raises ClusterError if the last pod does not end, or the new one does not start in time.
         """
         pods = self.pods()
         if pods and not has_ended(pods[-1]) and "deletionTimestamp" not in pods[-1]["metadata"]:
             self._await_start()
+            self.run(_START)
             return
         # a deleted pod is listed until its processes have ended: two brokers must not share a volume
         if left := still_lacking(self._not_ended, SHUT_DOWN_S + _END_S):
@@ -234,10 +259,17 @@ class PodNode:
         if pod := self.pod():
             self._api.delete("Pod", self._place.namespace, pod["metadata"]["name"], grace_s=grace_s)
 
-    def dial(self) -> Outcome:
-        raise ClusterError(f"the node {self.node.name} has no host that outlives it: its address is its pod's")
+    def vanish(self) -> None:
+        raise ClusterError(f"the node {self.node.name} can't lose its network and keep its process")
 
-    crash = vanish = dial
+    def dial(self) -> Outcome:
+        """Open a connection to the node's port from inside its pod; ``closed`` means that the pod's kernel refused."""
+        pod = self.pod()
+        if pod is None or "running" not in container_status(pod).get("state", {}):
+            return "silent"
+        connect = f": </dev/tcp/{self.node.name}/{self.node.inner_port}"
+        answer = self._execute(pod, ["timeout", "1", "bash", "-c", connect])
+        return "answered" if answer.code == 0 else "closed" if "refused" in answer.output else "silent"
 
     def _not_ended(self) -> str:
         alive = [pod["metadata"]["name"] for pod in self.pods() if not has_ended(pod)]
@@ -263,13 +295,7 @@ class PodNode:
 
     def _signal(self, signal: str) -> None:
         pod = self._running_pod(f"send SIG{signal} to")
-        try:
-            answer = self._execute(pod, ["sh", "-c", _SIGNAL, signal])
-        except RefusedError:
-            # the shell dies with the container, often before its status has been read
-            if signal in ("KILL", "TERM") and not still_lacking(lambda: "" if self.exited() else "running", _END_S):
-                return
-            raise
+        answer = self._execute(pod, ["sh", "-c", _SIGNAL, signal])
         if answer.code == _NO_JVM:
             raise ClusterError(f"can't send SIG{signal} to the node {self.node.name}: its container has no JVM")
         if answer.code not in (0, _KILLED):

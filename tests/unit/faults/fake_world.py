@@ -114,7 +114,7 @@ class FakeWorld(
         self.silent_links: set[str] = set()
         self.shut: set[str] = set()
         self.hosts = True
-        self.pods = True
+        self.pods = False
         self.refusing: set[BrokerId] = set()  # dead nodes whose host stays
         self.vanished: set[BrokerId] = set()  # dead nodes that closed no connection
         self.fragile_hosts = False  # True if no host survives its node, and if a dying node closes its connections

@@ -30,6 +30,7 @@ def text(cluster: str = "kubernetes: {}", fault: str = KILL) -> str:
         ("kubernetes: {}", "kind: latency, link: 'client(a) <-> broker', delay: 10ms, for: 4s"),
         ("kubernetes: {}, wire_proxy: observe", "kind: pause, broker: leader of orders/0, for: 4s"),
         ("kubernetes: {}", "kind: reassign, topic: orders, rotate: 1"),
+        ("kubernetes: {}", "kind: kill, broker: 1, for: 4s, host: stays"),
         ("kubernetes: {}", "kind: delete_pod, broker: 1, for: 4s, grace: 0s"),
         # without Kubernetes, everything is as before
         ("disks: {count: 1}", "kind: disk_full, broker: 1, for: 4s"),
@@ -51,7 +52,7 @@ def test_what_a_cluster_on_kubernetes_can_have_is_accepted(cluster: str, fault: 
         ("kubernetes: {}, clocks: true", KILL, "`clocks` is impossible on Kubernetes"),
         (
             "kubernetes: {}",
-            "kind: kill, broker: 1, for: 4s, host: stays",
+            "kind: kill, broker: 1, for: 4s, host: silent",
             "plan.yaml:5:25: a kill is impossible on Kub",
         ),
         ("kubernetes: {}", "kind: power_loss, broker: 1, for: 4s", "a power_loss is impossible on Kubernetes"),

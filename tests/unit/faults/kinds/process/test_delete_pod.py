@@ -17,7 +17,9 @@ FORCED = "{id: gone, at: 1s, for: 6s, kind: delete_pod, broker: leader of orders
 @pytest.fixture
 def pods(stage: Stage) -> Stage:
     """Return the stage with a cluster on Kubernetes."""
-    return replace(stage, frame=stage.frame.replace("topics:", "cluster: {kubernetes: {}}\ntopics:", 1))
+    pods = replace(stage, frame=stage.frame.replace("topics:", "cluster: {kubernetes: {}}\ntopics:", 1))
+    pods.world.pods = True
+    return pods
 
 
 async def test_leaders_move_and_the_broker_is_silent(pods: Stage) -> None:

@@ -62,9 +62,9 @@ def test_a_service_has_each_port_that_a_proxy_dials() -> None:
             assert proxy.listen_port in services[f"toxiproxy-{proxy.source_rack}"]
 
 
-def test_the_broker_can_be_signalled_and_is_not_restarted_by_the_kubelet() -> None:
+def test_the_broker_is_not_process_1_and_is_not_restarted_by_the_kubelet() -> None:
     spec = pod(1)["spec"]
-    assert spec["shareProcessNamespace"]
+    assert ["sh", "-c"] == spec["containers"][0]["command"][:2]
     assert "Never" == spec["restartPolicy"]
     assert spec["enableServiceLinks"] is False
 

@@ -2,19 +2,23 @@
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from aftershock.errors import ClusterError
+from aftershock.harness.cluster.kubernetes import manifests
 from aftershock.harness.cluster.kubernetes import node as module
 from aftershock.harness.cluster.kubernetes.api import Api, Executed, RefusedError
 from aftershock.harness.cluster.kubernetes.manifests import Place
 from aftershock.harness.cluster.kubernetes.node import PodNode, hindrance
 from aftershock.harness.cluster.topology import Node
+from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.unit.harness.cluster.kubernetes.fake_api import RUNNING, FakeApi, ended, pod, waiting
 
 PLACE = Place("run-1", "kind", "aftershock-run-1", own_namespace=True)
@@ -35,6 +39,7 @@ def node(*pods: dict[str, Any], answers: Sequence[Executed | RefusedError] = ())
         ([pod("k1", waiting("ContainerCreating"), "Pending")], [], "exited"),
         ([pod("k1", ended(137), "Failed")], [], "exited"),
         ([pod("k1", RUNNING)], [Executed(0, "S\n")], "running"),
+        ([pod("k1", RUNNING)], [Executed(0, "exited 137\n")], "exited"),
         ([pod("k1", RUNNING)], [Executed(0, "T\n")], "paused"),
         ([pod("k1", RUNNING)], [Executed(3, "")], "running"),  # the image's script has yet to start the JVM
         ([pod("k1", ended(137), "Failed"), pod("k1-2", RUNNING)], [Executed(0, "S\n")], "running"),
@@ -57,9 +62,8 @@ def test_a_node_that_runs_and_can_not_be_asked_is_an_error(monkeypatch: pytest.M
         node(pod("k1", RUNNING), answers=[GONE])[0].state()
 
 
-def test_a_kill_whose_shell_dies_too_is_a_kill() -> None:
-    one, api = node(pod("k1", RUNNING), answers=[GONE])
-    api.on_execute = lambda: api.pods.__setitem__(0, pod("k1", ended(137), "Failed"))
+def test_a_kill_is_a_signal_to_the_jvm() -> None:
+    one, api = node(pod("k1", RUNNING), answers=[Executed(0, "")])
     one.kill()
     assert "KILL" == api.commands[0][-1]
 
@@ -77,25 +81,25 @@ def test_a_node_that_does_not_run_can_not_be_signalled() -> None:
 
 def test_a_node_that_was_killed_in_its_shutdown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SHUT_DOWN_S", 0)
-    one, api = node(pod("k1", RUNNING), answers=[Executed(0, "")])
-    api.on_execute = lambda: api.pods.__setitem__(0, pod("k1", ended(137, "OOMKilled"), "Failed"))
-    with pytest.raises(ClusterError, match="was killed while it shut down: OOMKilled"):
-        one.shut_down()
-    one, api = node(pod("k1", RUNNING), answers=[Executed(0, "")])
+    running, sent, killed = Executed(0, "S\n"), Executed(0, ""), Executed(0, "exited 137\n")
+    with pytest.raises(ClusterError, match="was killed while it shut down"):
+        node(pod("k1", RUNNING), answers=[running, sent, killed, killed])[0].shut_down()
     with pytest.raises(ClusterError, match="did not shut down within"):
-        one.shut_down()
+        node(pod("k1", RUNNING), answers=[running, sent, running])[0].shut_down()
 
 
-def test_a_start_makes_a_further_pod_on_the_same_volume() -> None:
+def test_a_start_lets_the_supervisor_start_the_node() -> None:
+    """In the same pod, so the address stays."""
+    one, api = node(pod("k1", RUNNING), answers=[Executed(0, "")])
+    one.restart()
+    assert [] == api.created
+    assert api.commands[0][-1].startswith("rm -f")
+
+
+def test_a_start_makes_a_further_pod_on_the_same_volume_if_the_last_one_has_ended() -> None:
     one, api = node(pod("k1", ended(137), "Failed"))
     one.restart()
     assert ["k1-2"] == [item["metadata"]["name"] for item in api.created]
-
-
-def test_a_start_of_a_running_node_changes_nothing() -> None:
-    one, api = node(pod("k1", RUNNING))
-    one.restart()
-    assert [] == api.created
 
 
 def test_a_start_waits_for_the_end_of_a_deleted_pod(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +117,8 @@ def test_how_a_node_ended() -> None:
         "exited with code 137; it needed more memory" in node(pod("k1", ended(137, "OOMKilled"), "Failed"))[0].exit_of()
     )
     assert "has no pod, because it was deleted" in node()[0].exit_of()
+    stopped = node(pod("k1", RUNNING), answers=[Executed(0, "exited 143\n")])[0]
+    assert stopped.exit_of().endswith("exited with code 143")
     pending = pod("k1", waiting("ErrImagePull", "not found"), "Pending")
     assert "does not run: the pod k1 waits for its container: ErrImagePull: not found" in node(pending)[0].exit_of()
 
@@ -173,3 +179,57 @@ def test_the_script_signals_the_first_jvm(processes: Path) -> None:
 
 def test_the_script_finds_no_jvm(tmp_path: Path) -> None:
     assert 3 == shell(module._STATE, tmp_path).returncode
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Return a supervisor whose node is a program of ours that counts its starts, and its folder."""
+    run = tmp_path / "run"
+    run.write_text(f"#!/bin/sh\necho started >>{tmp_path}/starts; exec sleep 60\n")
+    run.chmod(0o755)
+    script = manifests._SUPERVISOR.replace(manifests.SUPERVISOR_DIR, str(tmp_path)).replace(
+        "/etc/kafka/docker/run", str(run)
+    )
+    with subprocess.Popen(["sh", "-c", script], text=True, start_new_session=True) as process:
+        yield process, tmp_path
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def child_of(process: subprocess.Popen[str]) -> int:
+    """Return the process id of the supervisor's node, once it runs."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def asleep() -> str:
+        found = children.read_text().split()
+        return "" if found and Path(f"/proc/{found[0]}/comm").read_text().strip() == "sleep" else "no node"
+
+    assert not still_lacking(asleep, 5.0)
+    return int(children.read_text().split()[0])
+
+
+def test_the_supervisor_keeps_a_killed_node_down_until_it_may_start(
+    supervised: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, folder = supervised
+    os.kill(child_of(process), signal.SIGKILL)
+    assert not still_lacking(lambda: "" if (folder / "down").exists() else "up", 5.0)
+    assert "137\n" == (folder / "down").read_text()
+    assert "started\n" == (folder / "starts").read_text()
+    (folder / "down").unlink()
+    child_of_second = still_lacking(
+        lambda: "" if (folder / "starts").read_text().count("started") == 2 else "once", 5.0
+    )
+    assert not child_of_second
+
+
+def test_the_supervisor_ends_with_its_node_when_its_pod_is_deleted(
+    supervised: tuple[subprocess.Popen[str], Path],
+) -> None:
+    """SIGTERM to process 1 becomes one to the node, and the pod ends with the node's status; also while it is down."""
+    process, folder = supervised
+    node_id = child_of(process)
+    process.terminate()
+    assert 143 == process.wait(5)
+    assert not Path(f"/proc/{node_id}").exists()
+    assert "started\n" == (folder / "starts").read_text()
