@@ -58,7 +58,7 @@ NEEDS = (
     *(("get", "", kind) for kind in ("pods", "configmaps", "pods/log", "pods/exec")),
     *(("list", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
     *(("delete", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
-    ("patch", "", "configmaps"),
+    *(("patch", "", kind) for kind in ("configmaps", "pods")),
 )
 """What a run does in its namespace: verb, API group and resource."""
 _PRODUCTION = re.compile(r"(?<![a-z])(prod|production|live)(?![a-z])", re.IGNORECASE)

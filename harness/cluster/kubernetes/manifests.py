@@ -36,6 +36,8 @@ Object = dict[str, Any]
 RACK = "aftershock.rack"
 KAFKA, TOXIPROXY = "kafka", "toxiproxy"
 """Names of the containers."""
+SERVED = "aftershock.served"
+"""Label of the pods of nodes to which services lead."""
 ZONE = "topology.kubernetes.io/zone"
 MANAGED = {"app.kubernetes.io/managed-by": "aftershock"}
 VOLUME_BYTES = 10 << 30
@@ -134,12 +136,13 @@ class Manifests:
     def services(self) -> Iterator[Object]:
         for node in self.spec.topology.nodes:
             ports = self.node_ports(node)
-            yield self._service(self.place.node(node), {NODE: str(node.id)}, {port: port for port in ports.values()})
+            selector = {NODE: str(node.id), SERVED: "yes"}
+            yield self._service(self.place.node(node), selector, {port: port for port in ports.values()})
             outside = {ADMIN_PORT: ADMIN_PORT} if node.broker else {}
             if node.controller:
                 outside[QUORUM_PROXY_PORT + node.id] = ports["controller"]
             name = f"{self.place.node(node)}-admin"
-            yield self._service(name, {NODE: str(node.id)}, outside, kind="NodePort")
+            yield self._service(name, selector, outside, kind="NodePort")
         for rack in self.spec.topology.racks:
             inside = (TOXIPROXY_API_PORT, *(proxy.listen_port for proxy in self.proxies_of(rack)))
             proxied = {port: port for port in inside}
@@ -253,7 +256,7 @@ class Manifests:
                 "limits": {"memory": str(self.spec.memory)},
             },
         }
-        return self._object("Pod", name, {NODE: str(node.id), RACK: node.rack}) | {
+        return self._object("Pod", name, {NODE: str(node.id), RACK: node.rack, SERVED: "yes"}) | {
             "spec": {
                 **self._pod(node.rack),
                 "hostname": node.name,
