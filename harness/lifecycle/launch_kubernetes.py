@@ -189,7 +189,7 @@ def images_for(api: Api, spec: ClusterSpec) -> PodImages:
     """
     here = {
         _short(name)
-        for node in api.objects("Node")
+        for node in readable(api, "Node") or ()
         for item in node["status"].get("images") or ()
         for name in item["names"]
     }
@@ -355,8 +355,9 @@ class KubernetesLauncher:
 
     def sweep(self, log: Log) -> None:
         namespace = None if self._plan.namespace == "auto" else self._plan.namespace
-        for action in heal_kubernetes(self._api, None, log, namespace=namespace).actions:
-            log(f"cleaned up after a dead run: {action}")
+        with suppress(RefusedError):  # a user who may not look for remains is refused by `prepare`, with all reasons
+            for action in heal_kubernetes(self._api, None, log, namespace=namespace).actions:
+                log(f"cleaned up after a dead run: {action}")
 
     def volumes_folder(self) -> Path | None:
         return None

@@ -10,8 +10,8 @@ import pytest
 
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.tests.local_kubernetes import CI
 
-CI = Path(__file__).parents[2] / "ci" / "kubernetes"
 POD = "stranger"
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 

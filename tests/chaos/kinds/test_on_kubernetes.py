@@ -1,12 +1,9 @@
 """The cases of the kinds that need no Docker, on a cluster whose nodes are pods (`ci/kubernetes`)."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +14,8 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.tests.chaos.kinds.case import Case
 from aftershock.tests.chaos.kinds.stand import Stands
 from aftershock.tests.chaos.kinds.test_every_kind import CASES, takes_effect_and_heals
+from aftershock.tests.local_kubernetes import running
 
-CI = Path(__file__).parents[3] / "ci" / "kubernetes"
 PLAN = """name: pods
 cluster: {{kubernetes: {{}}}}
 topics: [{{name: probe, partitions: 6, replication: 3}}]
@@ -49,20 +46,8 @@ def cases() -> list[Any]:
 @pytest.fixture(scope="module")
 def stands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stands]:
     """Return clusters on a Kubernetes that runs as long as the tests; one that ran before stays."""
-    was_up = subprocess.run([CI, "status"], capture_output=True, check=False).returncode == 0
-    kubeconfig = subprocess.run([CI, "up"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    before = os.environ.get("KUBECONFIG")
-    os.environ["KUBECONFIG"] = kubeconfig
-    try:
-        with closing(Stands(tmp_path_factory.mktemp)) as stands:
-            yield stands
-    finally:
-        if before is None:
-            del os.environ["KUBECONFIG"]
-        else:
-            os.environ["KUBECONFIG"] = before
-        if not was_up:
-            subprocess.run([CI, "down"], check=True)
+    with running(), closing(Stands(tmp_path_factory.mktemp)) as stands:
+        yield stands
 
 
 def test_the_kinds_of_links_processes_and_kafka_are_among_them() -> None:

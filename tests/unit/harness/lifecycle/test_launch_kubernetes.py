@@ -131,6 +131,12 @@ def test_images_that_the_nodes_have_are_used(here: tuple[str, ...], kafka: str, 
     assert toxiproxy in (None, chosen.toxiproxy)
 
 
+def test_a_user_who_may_not_list_nodes_gets_the_official_images() -> None:
+    assert (
+        images_for(cast("Api", Cloud(Node=RefusedError("forbidden", 403))), SPEC).kafka == f"apache/kafka:{SPEC.kafka}"
+    )
+
+
 def test_an_image_that_no_registry_has_must_be_on_the_nodes() -> None:
     spec = ClusterSpec.of(Cluster(kubernetes=Kubernetes(), config={"replica.selector.class": "aftershock.Selector"}))
     with pytest.raises(ImageError, match="no Kubernetes node has the image aftershock/java-client"):
