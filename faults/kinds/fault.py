@@ -48,7 +48,7 @@ Silence = Literal["until heal", "beyond heal"]
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "clock", "client", "protocol", "other"]
 ForRule = Literal["needed", "optional", "refused"]
-Need = Literal["wire_proxy", "block_device", "disk_layer", "clocks", "packets", "hosts", "gc_pauses"]
+Need = Literal["wire_proxy", "block_device", "disk_layer", "clocks", "packets", "hosts", "gc_pauses", "kubernetes"]
 TargetKind = Literal["brokers", "links", "topics", "clients", "requests"]
 FieldPath = tuple[str, ...]
 """Path of a parameter within a fault of a plan, such as ``("move", "from")``."""

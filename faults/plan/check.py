@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from aftershock.errors import PlanError
 from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.kinds.process.kill import Kill
 from aftershock.faults.plan.conflicts import conflicts, fault_warnings
 from aftershock.faults.plan.expand import Expansion
 from aftershock.faults.plan.kafka_version import version_problems
@@ -99,6 +100,7 @@ def _problems(draft: Draft) -> list[Problem]:
         *reference_problems(draft),
         *version_problems(draft),
         *attachment_problems(draft),
+        *kubernetes_problems(draft),
         *conflicts(draft),
         *_slo_problems(draft),
     ]
@@ -216,6 +218,52 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
                     yield Problem((*loc, "arms", name, "settings", setting), sentence, on_key=True)
     for located in draft.faults.readable:
         yield from _attached_fault(located.fault, located.loc, attach)
+
+
+_NOT_ON_KUBERNETES = {
+    "disks": "a file system in memory would not outlive the pod of its broker",
+    "block_device": "loop devices belong to one host",
+    "packets": "they need the network namespace of a container on this host's Docker engine",
+    "hosts": "a pod can't lose its network while its broker runs",
+    "gc_pauses": "the agent is put into the containers of the Docker engine",
+    "clocks": "the library is put into the containers of the Docker engine",
+}
+"""Keys of ``cluster`` that a cluster on Kubernetes can't have, with the reason."""
+_NEEDS_ON_DOCKER = _NOT_ON_KUBERNETES | {"disk_layer": _NOT_ON_KUBERNETES["block_device"]}
+_KINDS_ON_DOCKER = {
+    "cpu_quota": "the limits of a running pod are not changed yet",
+    "memory_limit": "the limits of a running pod are not changed yet",
+    "rolling_upgrade": "the pods of nodes keep their image",
+}
+
+
+def kubernetes_problems(draft: Draft) -> Iterator[Problem]:
+    """Yield a problem for each part of a plan that only a cluster on Kubernetes can have, or that none can have."""
+    cluster = draft.cluster
+    if cluster is None:
+        return
+    if cluster.kubernetes is None:
+        for located in draft.faults.readable:
+            if "kubernetes" in located.fault.cluster_needs():
+                sentence = f"a {located.fault.kind} needs brokers in pods: write `cluster: {{kubernetes: {{}}}}`"
+                yield Problem((*located.loc, "kind"), f"{sentence}, or run the plan with --on kubernetes")
+        return
+    remedy = "remove `kubernetes`, or leave out --on kubernetes, to launch on the Docker engine"
+    for key, reason in _NOT_ON_KUBERNETES.items():
+        if getattr(cluster, key):
+            sentence = f"`{key}` is impossible on Kubernetes, because {reason}: remove it, or {remedy}"
+            yield Problem(("cluster", key), sentence)
+    for located in draft.faults.readable:
+        fault = located.fault
+        needs = [need for need in fault.cluster_needs() if need in _NEEDS_ON_DOCKER]
+        if isinstance(fault, Kill) and fault.host == "stays":
+            needs = []  # a pod outlives its broker's process
+        why = _NEEDS_ON_DOCKER[needs[0]] if needs else _KINDS_ON_DOCKER.get(fault.kind)
+        if why is None and fault.family == "disk":
+            why = "the files of the volumes are not changed yet"
+        if why:
+            sentence = f"a {fault.kind} is impossible on Kubernetes, because {why}: remove the fault, or {remedy}"
+            yield Problem((*located.loc, "kind"), sentence)
 
 
 IN_CONTAINERS = ("kill", "crash_loop", "stop", "restart", "pause", "rolling_restart", "cpu_quota", "memory_limit")

@@ -201,6 +201,22 @@ class BlockDevice(Part):
     layer: StrictBool = False
 
 
+class Kubernetes(Part):
+    """Launch on a Kubernetes cluster in the place of the Docker engine (``docs/KUBERNETES.md``).
+
+    ``context`` is a context of the kubeconfig, by default its current one. ``namespace: auto`` makes a namespace for
+    the run, and removes it afterwards; another one must exist, and be allowed on the command line. ``storage_class`` is
+    that of the brokers' volumes, by default the cluster's own default. ``node_selector`` has the labels of the nodes
+    that may have pods of the run, ``zones`` the zone (``topology.kubernetes.io/zone``) of each rack.
+    """
+
+    context: Annotated[str | None, Field(min_length=1, max_length=253)] = None
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "auto"
+    storage_class: Annotated[str | None, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}$")] = None
+    node_selector: dict[Annotated[str, Field(min_length=1, max_length=317)], ConfigText] = {}
+    zones: dict[RackName, Annotated[str, Field(min_length=1, max_length=63)]] = {}
+
+
 class Cluster(Part):
     """The cluster under test.
 
@@ -273,6 +289,10 @@ class Cluster(Part):
         dict[BrokerNumber, Annotated[dict[str, ConfigText], Field(min_length=1)]] | None,
         Field(description="settings of one broker, by its number: they override `config`"),
     ] = None
+    kubernetes: Annotated[
+        Kubernetes | None,
+        Field(description="launch on a Kubernetes cluster, in the place of the Docker engine (docs/KUBERNETES.md)"),
+    ] = None
     attach: Attach | None = None
 
     @field_validator("racks")
@@ -288,6 +308,9 @@ class Cluster(Part):
             raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
         if self.image and self.kafka != "default":
             raise ValueError("`kafka` is a version of Kafka's own image, and `image` is another image: remove either")
+        if self.kubernetes and self.kubernetes.zones and self.kubernetes.zones.keys() != self.racks.keys():
+            racks, zones = ", ".join(self.racks), ", ".join(self.kubernetes.zones)
+            raise ValueError(f"`kubernetes.zones` has the racks {zones}, and the cluster has {racks}: name each once")
         if self.disks and self.block_device:
             raise ValueError("`disks` keeps logs in memory, and `block_device` on a device: remove one of the two")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:

@@ -74,6 +74,12 @@ class NodeControl(Protocol):
 
     async def resume(self, broker: BrokerId) -> None: ...
 
+    def has_pods(self) -> bool:
+        """Return True if the nodes are pods on a Kubernetes cluster."""
+
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
+        """Delete a node's pod, by default with its own grace period; return when the API server has accepted it."""
+
 
 class Probe(Protocol):
     """Test connection of the harness to a broker over one network link."""

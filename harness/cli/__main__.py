@@ -21,13 +21,14 @@ import typer
 from typer.exceptions import TyperException
 
 from aftershock.errors import AftershockError
-from aftershock.harness.cli import adhoc, analysis, clients, init, machine, plan_new, plans, search, zoo
+from aftershock.harness.cli import adhoc, analysis, clients, init, kubernetes, machine, plan_new, plans, search, zoo
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
     AllowAttachOption,
     AllowContainerOption,
     AllowExecOption,
+    AllowNamespaceOption,
     EvidenceOption,
     JsonOption,
     KafkaOption,
@@ -82,7 +83,11 @@ def run(
     kafka: KafkaOption = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Run on this kept cluster, which stays, in the place of launching one."),
+        typer.Option(
+            metavar="ID",
+            help="Run on this kept cluster, which stays, in the place of launching one; with `kubernetes`, launch "
+            "on the plan's Kubernetes cluster, by default that of the kubeconfig's current context.",
+        ),
     ] = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Negative control: run the full load and inject no fault.")
@@ -90,6 +95,7 @@ def run(
     allow_exec: AllowExecOption = False,
     allow_attach: AllowAttachOption = None,
     allow_container: AllowContainerOption = None,
+    allow_namespace: AllowNamespaceOption = None,
     secret: SecretOption = None,
     spark: SparkOption = None,
     strict: StrictOption = False,
@@ -100,11 +106,13 @@ def run(
     from aftershock.faults.plans import find
     from aftershock.harness.adhoc.on_kept import occupied
     from aftershock.harness.cluster import engine
-    from aftershock.harness.run.job import Permissions, prepare
+    from aftershock.harness.run.job import KUBERNETES, Permissions, on_kubernetes, prepare
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import perform
     from aftershock.results.report.trace import export_run
 
+    if on == KUBERNETES:
+        on, changes = None, on_kubernetes(find(plan), changes or ())
     if on and (keep or kafka):
         raise AftershockError("--on runs on a cluster that stands and stays: leave out --keep and --kafka")
     progress = Progress()
@@ -116,7 +124,7 @@ def run(
         kafka=kafka,
         rehearse=rehearse,
         allow_exec=allow_exec,
-        permissions=Permissions(allow_attach or (), secret or (), allow_container or ()),
+        permissions=Permissions(allow_attach or (), secret or (), allow_container or (), allow_namespace or ()),
     )
     with occupied(engine.connect(), on, job, progress) if on else nullcontext(None) as drive:
         home, result = perform(job, out, progress, keep=keep, spark=spark, strict=strict, drive=drive)
@@ -175,6 +183,7 @@ def verdict(
 app.add_typer(adhoc.clusters, name="cluster")
 app.add_typer(adhoc.runs, name="runs")
 app.add_typer(clients.clients, name="clients")
+app.add_typer(kubernetes.kubernetes, name="kubernetes")
 _COMMANDS: tuple[Callable[..., int], ...] = (
     machine.images,
     machine.doctor,

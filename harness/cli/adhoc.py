@@ -30,6 +30,7 @@ from aftershock.harness.cli.options import (
 from aftershock.redaction import redact
 
 if TYPE_CHECKING:
+    from aftershock.harness.lifecycle.heal import Healing
     from aftershock.harness.safety.ownership import LabelledCluster
 
 clusters = typer.Typer(help="Keep a cluster for ad-hoc work.", no_args_is_help=True)
@@ -133,10 +134,19 @@ def heal(
     allow_attach: AllowAttachOption = None,
     allow_container: AllowContainerOption = None,
     secret: SecretOption = None,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Heal the runs on a Kubernetes cluster, also those of other machines.")
+    ] = False,
+    context: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Context of the kubeconfig for --kubernetes (default: its current one)."),
+    ] = None,
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
     from aftershock.harness.cluster import engine
     from aftershock.harness.cluster.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
+    from aftershock.harness.cluster.kubernetes.api import IN_CLUSTER, Api
+    from aftershock.harness.cluster.kubernetes.cluster import read_place
     from aftershock.harness.lifecycle import heal as healing
     from aftershock.harness.run.job import Permissions, permitted_attachment
     from aftershock.harness.run.progress import Progress
@@ -144,6 +154,14 @@ def heal(
     from aftershock.harness.world import client_processes
 
     log, home = Progress().log, out / run_id if run_id else None
+    if context and not kubernetes:
+        raise AftershockError("--context belongs to --kubernetes: add it, or leave out --context")
+    if place := read_place(home) if home else None:
+        kubernetes, context = True, context or (None if place.context == IN_CLUSTER else place.context)
+    if kubernetes:
+        namespace = place.namespace if place and not place.own_namespace else None
+        _print_healing(healing.heal_kubernetes(Api(context), run_id, log, namespace=namespace, listen=True))
+        return 0
     if home and is_attached(home):
         # the run directory may come from a stranger, and healing connects to the addresses that it names
         given = Permissions(tuple(allow_attach or ()), tuple(secret or ()), tuple(allow_container or ()))
@@ -158,15 +176,20 @@ def heal(
             raise AftershockError(
                 f"there is no run {run_id} on this machine or in {out}; `aftershock runs` lists the runs"
             )
-    actions, problems = healing.heal(client, run_id, log, home=home)
+    result = healing.heal(client, run_id, log, home=home)
     for cluster in ownership.list_clusters(client):
         if cluster.liveness == "alive" and run_id is None:
             log(healing.in_use(cluster))
-    if actions or not problems:
-        print(redact("\n".join(actions)) or "nothing to heal")
-    if problems:
-        raise AftershockError(f"{len(problems)} runs are not wholly healed; the lines above say why")
+    _print_healing(result)
     return 0
+
+
+def _print_healing(result: "Healing") -> None:
+    """Print what a clean-up did; raise AftershockError if it is not complete."""
+    if result.actions or not result.problems:
+        print(redact("\n".join(result.actions)) or "nothing to heal")
+    if result.problems:
+        raise AftershockError(f"{len(result.problems)} runs are not wholly healed; the lines above say why")
 
 
 def conformance(

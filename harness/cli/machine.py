@@ -98,6 +98,10 @@ def doctor(
         bool,
         typer.Option("--install", help="As root on Debian or Ubuntu, install a missing Java or Docker engine first."),
     ] = False,
+    kubernetes: Annotated[
+        bool,
+        typer.Option("--kubernetes", help="Check the Kubernetes cluster of the plan, or of the kubeconfig, as well."),
+    ] = False,
 ) -> int:
     """Check the prerequisites on this machine, and those of a plan, and say how to install missing ones."""
     from aftershock.faults.kinds.registry import EXTERNAL, KINDS
@@ -144,6 +148,8 @@ def doctor(
     advice = "" if disk_ok else f"; images and a run need {_DISK_GIB_MIN} GiB"
     findings.append(("disk", disk_ok, f"{disk_gib:.0f} GiB free in the current folder{advice}"))
 
+    if kubernetes:
+        findings += _kubernetes(plan, tuple(changes or ()))
     rates = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in limits.items())
     findings.append(("rates", True, rates or "not measured; measure with: aftershock doctor --calibrate"))
     if timeline:
@@ -156,6 +162,26 @@ def doctor(
     for name, ok, detail in findings:
         print(f"{'ok     ' if ok else 'MISSING'} {name}: {detail}")
     return 0 if all(ok for _, ok, _ in findings) else ERROR
+
+
+def _kubernetes(plan: str | None, changes: tuple[str, ...]) -> list[tuple[str, bool, str]]:
+    """Return whether runs can be launched on a Kubernetes cluster, and which of our images its nodes have."""
+    from aftershock.faults.plan.check import load_plan
+    from aftershock.faults.plans import find
+    from aftershock.faults.sections.cluster import Cluster, Kubernetes
+    from aftershock.harness.cluster.kubernetes.api import Api
+    from aftershock.harness.cluster.topology import ClusterSpec
+    from aftershock.harness.lifecycle import launch_kubernetes
+
+    cluster = load_plan(find(plan), changes).plan.cluster if plan else Cluster()
+    planned, lines = cluster.kubernetes or Kubernetes(), list[str]()
+    try:
+        api = Api(planned.context)
+        launch_kubernetes.preflight(planned, {planned.namespace}, api, lines.append)
+        images = launch_kubernetes.images_for(api, ClusterSpec.of(cluster))
+    except AftershockError as error:
+        return [("Kubernetes", False, str(error))]
+    return [("Kubernetes", True, f"{lines[0]}; images {images.kafka}, {images.toxiproxy}")]
 
 
 def _java() -> tuple[bool, str]:

@@ -58,6 +58,14 @@ AllowContainerOption = Annotated[
         help="Allow faults to kill, stop, pause and limit this container of your cluster; repeatable.",
     ),
 ]
+AllowNamespaceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-namespace",
+        metavar="NAME",
+        help="Allow a plan to create and stop pods in this namespace of a Kubernetes cluster; repeatable.",
+    ),
+]
 SecretOption = Annotated[
     list[str] | None,
     typer.Option(

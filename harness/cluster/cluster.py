@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,19 @@ from docker.models.containers import Container
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
 from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
-from aftershock.harness.cluster.disks import read_checkpoints, read_metadata_log
+from aftershock.harness.cluster.disks import read_checkpoints, read_metadata_log, run_in_node
 from aftershock.harness.cluster.node import (
     ContainerUsage,
     KafkaNode,
     current_container,
     host_ports,
-    last_log_lines,
     output,
 )
 from aftershock.harness.cluster.packets import Leg, Packets
 from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy, bootstrap_route
 from aftershock.harness.cluster.topology import (
     ADMIN_PROXY_PORT,
+    LOG_DIR,
     QUORUM_PROXY_PORT,
     TOXIPROXY_API_PORT,
     ClusterSpec,
@@ -121,20 +122,26 @@ class Cluster:
 
     def metadata_log(self) -> bytes:
         # the active controller has no record that another one would have to give up
-        return read_metadata_log(self.nodes[self.admin.quorum().leader])
+        leader = self.admin.quorum().leader
+        return read_metadata_log(f"k{leader}", partial(self.run_script, leader))
 
     def epoch_checkpoints(self) -> Checkpoints:
         def read(node: KafkaNode) -> Mapping[TopicPartition, Mapping[int, int]]:
             with suppress(ClusterError):  # the files of a node that can't be read are missing in the evidence
-                return read_checkpoints(node, self.spec.log_dirs(node.node))
+                run = partial(self.run_script, BrokerId(node.node.id))
+                return read_checkpoints(node.node.name, run, self.spec.log_dirs(node.node))
             return {}
 
         brokers = {broker: node for broker, node in self.nodes.items() if node.node.broker}
         with ThreadPoolExecutor(len(brokers), "checkpoints") as threads:
             return dict(zip(brokers, threads.map(read, brokers.values()), strict=True))
 
+    def run_script(self, node: BrokerId, script: str) -> str:
+        """Run a shell script that reads a node's log directories; raise ClusterError if it failed."""
+        return run_in_node(self.nodes[node], script, LOG_DIR)
+
     def link_address(self, rack: str, inside_port: int) -> Address:
-        return Address(self._proxy_layer.address_in[rack], inside_port)
+        return self._proxy_layer.link_address(rack, inside_port)
 
     def leg(self, proxy: Proxy, *, inward: bool) -> Leg:
         """Return one direction of a link, where it ends in Toxiproxy's network namespace."""
@@ -150,7 +157,7 @@ class Cluster:
 
     def exits(self) -> list[str]:
         """Return a sentence for each node that does not run, with its exit code."""
-        return [node.exit_of() for node in self.nodes.values() if node.state() == "exited"]
+        return [node.exit_of() for node in self.nodes.values() if node.exited()]
 
     def describe(self) -> dict[str, Any]:
         racks = self.spec.topology.racks
@@ -161,7 +168,7 @@ class Cluster:
                 {
                     "id": node.node.id,
                     "rack": node.node.rack,
-                    "container": node.container.name,
+                    "container": node.name,
                     "kafka": node.version(),
                     "state": node.state(),
                 }
@@ -195,16 +202,15 @@ class Cluster:
             except AdminError as error:
                 missing = str(error)
             for node in self.nodes.values() if missing else ():
-                if node.state() == "exited":
-                    lines = last_log_lines(node.container)
-                    raise ClusterError(f"{node.exit_of()}; the last lines of its log:\n{lines}")
+                if node.exited():
+                    raise ClusterError(f"{node.exit_of()}; the last lines of its log:\n{node.last_log_lines()}")
             return missing
 
         if missing := still_lacking(checked_state, deadline_s):
             failed_node = next((node for node in self.nodes.values() if node.node.name in missing), None)
             lines = ""
             if failed_node:
-                lines = f"\nlast log lines of {failed_node.node.name}:\n{last_log_lines(failed_node.container)}"
+                lines = f"\nlast log lines of {failed_node.node.name}:\n{failed_node.last_log_lines()}"
             raise ClusterError(f"the cluster is not {state} after {deadline_s:.0f} s: {missing}{lines}")
 
 
@@ -227,6 +233,9 @@ class ProxyLayer:
 
     def host_address(self, inside_port: int) -> Address:
         return Address(LOOPBACK, self._ports[inside_port])
+
+    def link_address(self, rack: str, inside_port: int) -> Address:
+        return Address(self.address_in[rack], inside_port)
 
     def advertised(self, rack: str, broker: int) -> Address:
         """Return the address, of the wire proxy or Toxiproxy, that a broker advertises to clients in ``rack``."""

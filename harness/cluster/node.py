@@ -40,6 +40,13 @@ METRICS = (
 )
 """MBeans that are read of a cluster with ``jmx``: those of KIP-227 and of KIP-1224."""
 
+METRICS_SCRIPT = (
+    f"url=service:jmx:rmi:///jndi/rmi://$(hostname -i | cut -d' ' -f1):{JMX_PORT}/jmxrmi; "
+    "KAFKA_HEAP_OPTS=-Xmx64m /opt/kafka/bin/kafka-jmx.sh --one-time --report-format properties "
+    f'--jmx-url "$url" {" ".join(f"--object-name {name!r}" for name in METRICS)}'
+)
+"""Shell script for a node's container that prints the numbers of its MBeans, for `parse_metrics`."""
+
 
 def parse_metrics(output: str) -> dict[str, float]:
     """Parse what Kafka's JmxTool prints in the format ``properties``; values other than finite numbers are left out."""
@@ -75,6 +82,18 @@ class KafkaNode:
             raise ClusterError(f"the container {self._name} of a Kafka node was removed") from error
         return self.container.status if self.container.status in ("running", "paused") else "exited"
 
+    @property
+    def name(self) -> str:
+        """Name of the node's container."""
+        return str(self.container.name)
+
+    def exited(self) -> bool:
+        """Return True if the node's process has ended."""
+        return self.state() == "exited"
+
+    def last_log_lines(self) -> str:
+        return last_log_lines(self.container)
+
     def exit_of(self) -> str:
         """Return how the node's process ended, as a sentence."""
         state, host = self.container.attrs["State"], self.container.attrs["HostConfig"]
@@ -102,14 +121,8 @@ class KafkaNode:
 
         Kafka's own tool reads them, in a JVM of its own within the container.
         """
-        names = " ".join(f"--object-name '{name}'" for name in METRICS)
-        script = (
-            f"url=service:jmx:rmi:///jndi/rmi://$(hostname -i | cut -d' ' -f1):{JMX_PORT}/jmxrmi; "
-            "KAFKA_HEAP_OPTS=-Xmx64m "
-            f'/opt/kafka/bin/kafka-jmx.sh --one-time --report-format properties --jmx-url "$url" {names}'
-        )
         try:
-            code, output = self.container.exec_run(["sh", "-c", script])
+            code, output = self.container.exec_run(["sh", "-c", METRICS_SCRIPT])
         except APIError:
             return {}
         return {} if code else parse_metrics(output.decode(errors="replace"))

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from aftershock.errors import ClusterError
 from aftershock.faults.sections.broker_settings import setting_refusal
-from aftershock.faults.sections.cluster import BlockDevice, Disks
+from aftershock.faults.sections.cluster import BlockDevice, Disks, Kubernetes
 from aftershock.faults.sections.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
 
@@ -60,7 +60,11 @@ class Node:
     @property
     def inner_port(self) -> int:
         """Port at which the node serves the cluster's other nodes."""
-        return (_REPLICATION_PORT if self.broker else _CONTROLLER_PORT) + self.id
+        return _REPLICATION_PORT + self.id if self.broker else self.controller_port
+
+    @property
+    def controller_port(self) -> int:
+        return _CONTROLLER_PORT + self.id
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,7 @@ class ClusterSpec:
     with ``packets``, packets of the links can be changed; with ``hosts``, the address of a node outlives its process;
     with ``gc_pauses``, the JVM of each node can be stopped by garbage collections; with ``jmx``, the metrics of each
     node can be read. ``image`` is an image of the user's, whose name is then ``kafka`` unless its tag has a version.
+    With ``kubernetes``, the nodes are pods of that Kubernetes cluster.
     """
 
     kafka: str
@@ -248,6 +253,7 @@ class ClusterSpec:
     gc_pauses: bool = False
     jmx: bool = False
     image: str | None = None
+    kubernetes: Kubernetes | None = None
 
     @property
     def memory(self) -> int:
@@ -281,6 +287,7 @@ class ClusterSpec:
             heap_bytes=plan.heap,
             block_device=plan.block_device,
             features=dict(plan.features or {}),
+            kubernetes=plan.kubernetes,
             **{name: bool(getattr(plan, name)) for name in SWITCHES},
         )
 
@@ -297,6 +304,7 @@ class ClusterSpec:
             features=dict(self.features) or None,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
             heap=self.heap_bytes,
+            kubernetes=self.kubernetes,
             **{name: True for name in SWITCHES if getattr(self, name)},
         )
 
@@ -306,6 +314,8 @@ class ClusterSpec:
             "image": self.image,
             "disks": self.disks and self.disks.model_dump(),
             "block_device": self.block_device and self.block_device.model_dump(),
+            "kubernetes": self.kubernetes
+            and self.kubernetes.model_dump(exclude_defaults=True) | {"context": self.kubernetes.context},
             "features": dict(sorted(self.features.items())),
             "brokers": {str(broker): dict(sorted(own.items())) for broker, own in sorted(self.brokers.items())},
             "heap_bytes": self.heap_bytes,
@@ -323,7 +333,7 @@ class ClusterSpec:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
         """Parse the output of ``to_json``; raise KeyError, TypeError or ValueError if the document is invalid."""
-        block_device = document.get("block_device")
+        block_device, kubernetes = document.get("block_device"), document.get("kubernetes")
         return cls(
             kafka=document["kafka"],
             racks=dict(document["racks"]),
@@ -336,6 +346,7 @@ class ClusterSpec:
             block_device=BlockDevice.model_validate(block_device) if block_device else None,
             features=dict(document.get("features", {})),
             image=document.get("image"),
+            kubernetes=Kubernetes.model_validate(kubernetes) if kubernetes else None,
             **{name: bool(document.get(name)) for name in SWITCHES},
         )
 

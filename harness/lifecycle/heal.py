@@ -28,6 +28,16 @@ from aftershock.faults.runtime.undo import perform, verify_undo
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
+from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.cluster import (
+    BEAT_S,
+    BEATS_MISSED,
+    PLACE_FILE,
+    KubernetesCluster,
+    list_runs,
+    remove_run,
+    silent_runs,
+)
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.lifecycle.occupation import Occupation, occupation_of, vacate
@@ -95,16 +105,75 @@ def heal(
     for spool in client_processes.orphaned_spools(log) + in_homes:
         if run_id in (None, spool.run_id):
             attempt(spool.run_id, spool.home, partial(_clear_spool, spool, log, explicit=explicit))
-    if errors and explicit:
-        name, error = errors[0]
-        raise error if isinstance(error, AftershockError) else ClusterError(f"{name}: {_one_line(error)}") from error
-    return Healing(actions, [f"{name}: {_one_line(error)}" for name, error in errors])
+    return _result(actions, errors, explicit=explicit)
 
 
 def sweep(client: docker.DockerClient | None, log: Log) -> None:
     """Heal and remove all dead runs, before another cluster is launched; log what can't be cleaned up."""
     for action in heal(client, None, log).actions:
         log(f"cleaned up after a dead run: {action}")
+
+
+def heal_kubernetes(
+    api: Api,
+    run_id: str | None,
+    log: Log,
+    *,
+    namespace: str | None = None,
+    explicit: bool | None = None,
+    listen: bool = False,
+) -> Healing:
+    """Remove the clusters of dead runs from a Kubernetes cluster, of all or of one run, with their clients' processes.
+
+    With a ``namespace``, only runs in that one are looked for, whose user may have no permission outside. With
+    ``listen``, runs of other machines are removed as well, if they give no sign of life, which takes half a minute.
+    ``explicit`` is True if the user named the run, by default if there is a ``run_id``; then a failure is raised.
+    Raises ClusterError if the named run is in progress, or an object can't be removed.
+    """
+    explicit = run_id is not None if explicit is None else explicit
+    log, actions, errors = _unfailing(log), list[str](), list[tuple[str, Exception]]()
+    runs = [remains for remains in list_runs(api, namespace) if run_id in (None, remains.place.run_id)]
+    foreign = [remains.place for remains in runs if remains.cluster.liveness == "unknown"] if listen else []
+    if foreign:
+        log(f"listening {BEAT_S * BEATS_MISSED:.0f} s for a sign of life of {len(foreign)} runs of other machines")
+    silent = silent_runs(api, foreign)
+    for remains in runs:
+        cluster, place = remains.cluster, remains.place
+        try:
+            if cluster.owned and place not in silent:
+                if cluster.liveness == "unknown":
+                    state = "gives signs of life" if listen else "may be alive"
+                    log(f"the run {place.run_id} of another machine {state}, and is left alone")
+                if explicit:
+                    process = ownership.describe_owner(cluster.owner)
+                    raise ClusterError(  # noqa: TRY301 -- as any other failure of this run
+                        f"the run {place.run_id} belongs to the running {process}; interrupt that process, which then "
+                        "removes its cluster"
+                    )
+                continue
+            with _exclusive(cluster.home if cluster.home.is_dir() else None):
+                client_processes.kill_workers(place.run_id)
+                removed = remove_run(api, place)
+                close_run(cluster.home)
+                actions.append(f"{place.run_id}: removed {', '.join(removed)}")
+        except Exception as error:  # noqa: BLE001 -- whatever the reason: the other runs are cleaned up regardless
+            errors.append((place.run_id, error))
+            if not explicit:
+                log(f"{place.run_id}: {_one_line(error)}")
+    if explicit and not actions and not errors:
+        raise ClusterError(f"the Kubernetes cluster {api.context} has nothing of a run {run_id}")
+    for spool in client_processes.orphaned_spools(log):
+        if spool.home and (spool.home / PLACE_FILE).exists() and run_id in (None, spool.run_id):
+            actions += _clear_spool(spool, log, explicit=explicit)
+    return _result(actions, errors, explicit=explicit)
+
+
+def _result(actions: list[str], errors: list[tuple[str, Exception]], *, explicit: bool) -> Healing:
+    """Return what a clean-up did; if ``explicit``, raise its first error."""
+    if errors and explicit:
+        name, error = errors[0]
+        raise error if isinstance(error, AftershockError) else ClusterError(f"{name}: {_one_line(error)}") from error
+    return Healing(actions, [f"{name}: {_one_line(error)}" for name, error in errors])
 
 
 def _occupant(cluster: LabelledCluster) -> str | None:
@@ -389,12 +458,12 @@ def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
     """Add to the error the shell commands that heal each fault in force by hand; ``lines`` are lines of the journal."""
     containers: Mapping[int, str] = {}
     names: Mapping[str, str] = {}
-    if isinstance(cluster, Cluster):
+    if isinstance(cluster, Cluster) and not isinstance(cluster, KubernetesCluster):
         containers = {node: instance.container.name for node, instance in cluster.nodes.items()}
     elif isinstance(cluster, AttachedCluster):
         containers = cluster.descriptor.attach.containers
         names = cluster.toxiproxy.user_names if cluster.toxiproxy else {}
-    server = getattr(cluster, "toxiproxy", None)
+    server = None if isinstance(cluster, KubernetesCluster) else getattr(cluster, "toxiproxy", None)
     toxiproxy = None if server is None else server.url
     for line in open_faults(lines):
         undo = Undo(line["undo"]["verb"], _replace_names(line["undo"]["args"], names))

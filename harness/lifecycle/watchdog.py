@@ -63,8 +63,18 @@ def clean_up(run_id: str, home: Path, log: Log) -> bool:
     # imported late: the process waits for hours, and should use little memory meanwhile
     from aftershock.harness.cluster import engine  # noqa: PLC0415
     from aftershock.harness.cluster.attached import is_attached  # noqa: PLC0415
-    from aftershock.harness.lifecycle.heal import close_run, has_remains, heal  # noqa: PLC0415
+    from aftershock.harness.cluster.kubernetes.cluster import api_of, list_runs, read_place  # noqa: PLC0415
+    from aftershock.harness.lifecycle.heal import close_run, has_remains, heal, heal_kubernetes  # noqa: PLC0415
 
+    if place := read_place(home):
+        api = api_of(place)
+        time.sleep(GRACE_S)
+        namespace = None if place.own_namespace else place.namespace
+        heal_kubernetes(api, run_id, log, namespace=namespace, explicit=False)
+        if any(remains.place.run_id == run_id for remains in list_runs(api, namespace)):
+            return False
+        close_run(home)
+        return True
     client = None if is_attached(home) else engine.connect()
     try:
         if has_remains(client, run_id, home):

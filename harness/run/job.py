@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError, ImageError, Log, PlanError
-from aftershock.faults.plan.check import CheckedPlan, attachment_problems, check_version, load_plan
+from aftershock.faults.plan.check import CheckedPlan, apply_changes, attachment_problems, check_version, load_plan
 from aftershock.faults.sections.cluster import Attach, BlockDevice
-from aftershock.faults.sections.document import Location, did_you_mean, format_problems
+from aftershock.faults.sections.document import Location, did_you_mean, format_problems, load
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.clients.arms import programs_of
@@ -40,22 +40,28 @@ SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's 
 _KEYS = {
     "allow_attach": re.compile(r"[^\s,/@]+:\d{1,5}"),
     "allow_containers": re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*"),
+    "allow_namespaces": re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
     "secrets": re.compile(r"[^\s${}]+"),
 }
 _EXAMPLES = {
     "allow_attach": '["kafka.example:9092"]',
     "allow_containers": '["kafka-1"]',
+    "allow_namespaces": '["kafka-test"]',
     "secrets": '["KAFKA_PASSWORD"]',
 }
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """Addresses that a plan may connect to, variables and private keys that it may read, and containers to stop."""
+    """Addresses that a plan may connect to, variables and private keys that it may read, and containers to stop.
+
+    ``namespaces`` are those of a Kubernetes cluster in which a plan may create, and stop, pods.
+    """
 
     addresses: Collection[str] = ()
     secrets: Collection[str] = ()
     containers: Collection[str] = ()
+    namespaces: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -68,13 +74,17 @@ class ProjectFile:
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled plan to run; a plan given as YAML text has no ``file``."""
+    """A compiled plan to run; a plan given as YAML text has no ``file``.
+
+    ``namespaces`` are those of a Kubernetes cluster that the user allows.
+    """
 
     file: Path | None
     checked: CheckedPlan
     timeline: Timeline
     kafka: str | None
     rehearse: bool
+    namespaces: Collection[str] = ()
 
     @property
     def attach(self) -> Attach | None:
@@ -127,6 +137,24 @@ class Job:
         return ClusterSpec.of(cluster.model_copy(update={"block_device": block_device, **switches}), self.kafka)
 
 
+KUBERNETES = "kubernetes"
+"""Word for ``--on`` that stands for a Kubernetes cluster."""
+
+
+def on_kubernetes(plan: Path, changes: Sequence[str]) -> list[str]:
+    """Return the changes of a plan by which its cluster is launched on Kubernetes; a plan that says how stays as it is.
+
+    Raises PlanError for a plan that attaches to a cluster.
+    """
+    document = load(plan)  # the plan as it is may be valid on Kubernetes only
+    apply_changes(document, changes)
+    cluster = document.data.get("cluster")
+    keys = cluster if isinstance(cluster, Mapping) else {}
+    if "attach" in keys:
+        raise PlanError([f"{plan.name}: --on kubernetes launches a cluster, but the plan attaches to one: omit it"])
+    return [*changes] if "kubernetes" in keys else [*changes, "cluster.kubernetes={}"]
+
+
 def prepare(
     plan: Path | str,
     changes: Sequence[str],
@@ -149,13 +177,14 @@ def prepare(
         if located != attach:
             checked = _with_containers(checked, located)
             log(f"containers of brokers: {', '.join(f'{b}: {name}' for b, name in located.containers.items())}")
+    namespaces = permitted_namespaces(checked, permissions) if checked.plan.cluster.kubernetes else ()
     for warning in checked.warnings:
         log(f"warning: {warning}")
     timeline = compile_checked(checked, seed)
     if rehearse:
         log("rehearsal: full load, no fault is injected")
     file = plan.resolve() if isinstance(plan, Path) else None
-    return Job(file, checked, timeline, kafka, rehearse)
+    return Job(file, checked, timeline, kafka, rehearse, namespaces)
 
 
 def read_project_file(folder: Path) -> ProjectFile:
@@ -177,7 +206,7 @@ def read_project_file(folder: Path) -> ProjectFile:
         raise AftershockError(f"{path}: the project file can't be read ({error}); correct or remove it") from error
     if problems := list(_problems(path, text, content)):
         raise AftershockError("\n".join(problems))
-    lists = (content.get(key, ()) for key in ("allow_attach", "secrets", "allow_containers"))
+    lists = (content.get(key, ()) for key in ("allow_attach", "secrets", "allow_containers", "allow_namespaces"))
     return ProjectFile(path, Permissions(*lists))
 
 
@@ -192,6 +221,22 @@ def _problems(path: Path, text: str, content: Mapping[str, Any]) -> Iterator[str
             yield f"{where}: `{key}` must be a list of texts: write {key} = {_EXAMPLES[key]}"
         elif wrong := [word for word in value if not _KEYS[key].fullmatch(word)]:
             yield f"{where}: `{wrong[0]}` can't stand in `{key}`: write {key} = {_EXAMPLES[key]}"
+
+
+def permitted_namespaces(checked: CheckedPlan, given: Permissions) -> Collection[str]:
+    """Return the namespaces that the user allows; raise PlanError if the one that the plan names is not among them."""
+    project = read_project_file(Path.cwd())
+    allowed = {*given.namespaces, *project.permissions.namespaces}
+    kubernetes = checked.plan.cluster.kubernetes
+    if kubernetes and kubernetes.namespace not in {"auto", *allowed}:
+        where = checked.source_map.position(("cluster", "kubernetes", "namespace"))
+        problem = (
+            f"{where}: the plan would create and stop pods in the namespace {kubernetes.namespace}; add "
+            f"--allow-namespace {kubernetes.namespace} if you trust the plan, or list it in {FILE} "
+            "(docs/SECURITY.md), or write `namespace: auto`"
+        )
+        raise PlanError([problem])
+    return allowed
 
 
 def refuse_programs(checked: CheckedPlan) -> None:

@@ -10,19 +10,19 @@ from contextlib import ExitStack, closing
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 
-from aftershock.errors import Log
+from aftershock.errors import Log, PlanError
 from aftershock.faults.plan.check import IN_NETWORKS
 from aftershock.faults.sections.cluster import Attach
 from aftershock.harness.cluster import engine, inserted_proxy
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
-from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, collect_logs
+from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, collect_logs
 from aftershock.harness.lifecycle import watchdog
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep
-from aftershock.harness.lifecycle.launch import images_for, launch, provenance
+from aftershock.harness.lifecycle.launch import Images, images_for, launch, provenance
 from aftershock.harness.lifecycle.pool import Pool
 from aftershock.harness.run.drive import drive_on, record_outcome
 from aftershock.harness.run.estimate import read_limits
@@ -68,12 +68,10 @@ def perform(
         sweep(None, log)
         preflight(job.timeline, out, None, limits, log)
     else:
-        spec, client = job.spec, engine.connect()
-        sweep(client, log)
-        preflight(job.timeline, out, engine.volumes_folder(client), limits, log)
-        images = images_for(client, spec, log)
-        for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
-            engine.kafka_image(client, version, log)
+        launcher = _launcher(job, keep=keep)
+        launcher.sweep(log)
+        preflight(job.timeline, out, launcher.volumes_folder(), limits, log)
+        launcher.prepare(log)
     job.service_images(log)
     kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
     with host_lease(kind, f"aftershock run {job.timeline.name}", log), ExitStack() as resources:
@@ -87,14 +85,12 @@ def perform(
                 judge = resources.enter_context(_prepared_judge(home.path, spark, log, strict=strict))
             else:
                 try:
-                    with closing(launch(spec, home.run_id, home.path, images, log, keep=keep)) as cluster:
-                        drive_on(job, cluster, home, provenance(home, cluster, images), progress)
+                    with closing(launcher.launch(home, log)) as cluster:
+                        drive_on(job, cluster, home, launcher.provenance(home, cluster), progress)
                         judge = resources.enter_context(_prepared_judge(home.path, spark, log, strict=strict))
                 finally:
                     with defer_interrupts(log):
-                        collect_logs(client, home.run_id, home.path / "logs")
-                        if not (keep and (home.path / DESCRIPTOR_FILE).exists()):
-                            ownership.remove_run(client, home.run_id)
+                        launcher.clean_up(home)
         if keep:
             down = f"aftershock cluster down --run {home.run_id}"
             log(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
@@ -105,6 +101,71 @@ def perform(
     write_report(home.path)
     log(f"report: {home.path / 'report.html'}")
     return home.path, verdict
+
+
+class Launcher(Protocol):
+    """Launch of a plan's cluster by one engine, and removal of what it left."""
+
+    def sweep(self, log: Log) -> None:
+        """Heal and remove what dead runs left on the engine."""
+
+    def volumes_folder(self) -> Path | None:
+        """Return the folder of the brokers' records on this host, None if they are elsewhere."""
+
+    def prepare(self, log: Log) -> None:
+        """Provide all images; raise an AftershockError if the cluster can't be launched."""
+
+    def launch(self, home: RunDir, log: Log) -> Cluster:
+        """Launch the cluster, and wait until it is ready."""
+
+    def provenance(self, home: RunDir, cluster: Cluster) -> dict[str, Any]:
+        """Return the facts for ``run.json`` about the cluster."""
+
+    def clean_up(self, home: RunDir) -> None:
+        """Store the nodes' logs in the run directory, and remove the cluster unless it is kept."""
+
+
+class DockerLauncher:
+    """Launch on the Docker engine; with ``keep``, a launched cluster stays."""
+
+    def __init__(self, job: Job, *, keep: bool) -> None:
+        self._job, self._spec, self._keep = job, job.spec, keep
+        self._client = engine.connect()
+        self._images: Images
+
+    def sweep(self, log: Log) -> None:
+        sweep(self._client, log)
+
+    def volumes_folder(self) -> Path | None:
+        return engine.volumes_folder(self._client)
+
+    def prepare(self, log: Log) -> None:
+        self._images = images_for(self._client, self._spec, log)
+        steps = self._job.timeline.steps
+        for version in sorted({version for step in steps for version in step.fault().kafka_versions()}):
+            engine.kafka_image(self._client, version, log)
+
+    def launch(self, home: RunDir, log: Log) -> Cluster:
+        return launch(self._spec, home.run_id, home.path, self._images, log, keep=self._keep)
+
+    def provenance(self, home: RunDir, cluster: Cluster) -> dict[str, Any]:
+        return provenance(home, cluster, self._images)
+
+    def clean_up(self, home: RunDir) -> None:
+        collect_logs(self._client, home.run_id, home.path / "logs")
+        if not (self._keep and (home.path / DESCRIPTOR_FILE).exists()):
+            ownership.remove_run(self._client, home.run_id)
+
+
+def _launcher(job: Job, *, keep: bool) -> Launcher:
+    plan = job.spec.kubernetes
+    if plan is None:
+        return DockerLauncher(job, keep=keep)
+    if keep:
+        raise PlanError([f"{job.timeline.plan_source}: a cluster on Kubernetes can't be kept: leave out --keep"])
+    from aftershock.harness.lifecycle.launch_kubernetes import KubernetesLauncher  # noqa: PLC0415 -- an extra
+
+    return KubernetesLauncher(job.spec, plan, job.namespaces)
 
 
 def _prepared_judge(home: Path, spark: str | None, log: Log, *, strict: bool) -> "Judge":

@@ -49,10 +49,24 @@ R = TypeVar("R")
 
 
 def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], Coroutine[Any, Any, R]]:
+    """Return a coroutine method that calls the method of this name of a node, in a thread."""
+
     async def run(self: Any, broker: BrokerId) -> R:
-        return await asyncio.to_thread(operation, self._cluster.nodes[broker])
+        result: R = await asyncio.to_thread(getattr(self._cluster.nodes[broker], operation.__name__))
+        return result
 
     return run
+
+
+def log_dir_script(path: str) -> str:
+    """Return a shell script that prints the size and writability of a log directory, for `log_dir_in`."""
+    return f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
+
+
+def log_dir_in(output: str, path: str) -> LogDir:
+    block, blocks, free, writable = output.split()
+    size, left = int(block) * int(blocks), int(block) * int(free)
+    return LogDir(path, size, left, bounded=path != LOG_DIR, writable=writable == "yes")
 
 
 class NodesWorld:
@@ -72,6 +86,12 @@ class NodesWorld:
 
     def has_hosts(self) -> bool:
         return self._cluster.spec.hosts
+
+    def has_pods(self) -> bool:
+        return False
+
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:  # noqa: ARG002 -- refused
+        raise FaultError(f"node {broker} is a container of the Docker engine, and no pod")
 
     def racks(self) -> Mapping[BrokerId, str]:
         return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
@@ -119,14 +139,9 @@ class MachineWorld:
     @in_thread
     def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
         """Return the size and writability of a broker's log directories, as the broker's user sees them."""
-        log_dirs = []
-        for path in self._cluster.spec.log_dirs(self._cluster.nodes[broker].node):
-            script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
-            fields = run_in_node(self._cluster.nodes[broker], script, path).split()
-            block, blocks, free = map(int, fields[:3])
-            bounded, writable = path != LOG_DIR, fields[3] == "yes"
-            log_dirs.append(LogDir(path, block * blocks, block * free, bounded=bounded, writable=writable))
-        return log_dirs
+        node = self._cluster.nodes[broker]
+        paths = self._cluster.spec.log_dirs(node.node)
+        return [log_dir_in(run_in_node(node, log_dir_script(path), path), path) for path in paths]
 
     @in_thread
     def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]:

@@ -6,6 +6,7 @@ rejected again at injection, because a role such as the controller is resolved t
 """
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -17,7 +18,9 @@ from aftershock.errors import FaultError
 from aftershock.faults.targets.values import (
     BrokerId,
     BrokerState,
+    Limits,
     Link,
+    LogDir,
     PacketChange,
     Resource,
     Stream,
@@ -27,6 +30,8 @@ from aftershock.faults.targets.values import (
 from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachedCluster, link_name
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.kubernetes.cluster import KubernetesCluster
+from aftershock.harness.cluster.kubernetes.node import quantity
 from aftershock.harness.cluster.packets import Leg
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import Proxy
@@ -35,7 +40,15 @@ from aftershock.harness.world.client_processes import ClientProcesses
 from aftershock.harness.world.floods import FloodsWorld
 from aftershock.harness.world.kafka import ClientsWorld, KafkaWorld
 from aftershock.harness.world.links import LinksWorld, RulesWorld
-from aftershock.harness.world.nodes import ClocksWorld, GcWorld, MachineWorld, NodesWorld, UpgradesWorld
+from aftershock.harness.world.nodes import (
+    ClocksWorld,
+    GcWorld,
+    MachineWorld,
+    NodesWorld,
+    UpgradesWorld,
+    log_dir_in,
+    log_dir_script,
+)
 from aftershock.harness.world.threads import in_thread
 from aftershock.workloads.kafka.wire.connection import Address
 
@@ -66,20 +79,15 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         self._probing = ThreadPoolExecutor(max_workers=probes_max or 1, thread_name_prefix="probe")
 
     def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, None]]:
-        if verb.startswith("_") or not hasattr(World, verb):
-            raise AttributeError(verb)
-
-        async def refused(*_: object, **__: object) -> None:
-            raise FaultError(
-                f"the fault's operation `{verb}` is impossible on an attached cluster, which Aftershock did not launch"
-            )
-
-        return refused
+        return _refused(verb, "on an attached cluster, which Aftershock did not launch")
 
     def racks(self) -> Mapping[BrokerId, str]:
         return self._attached.racks
 
     def has_hosts(self) -> bool:
+        return False
+
+    def has_pods(self) -> bool:
         return False
 
     async def state(self, broker: BrokerId) -> BrokerState:
@@ -263,8 +271,71 @@ class ClusterWorld(
         FloodsWorld.__init__(self)
 
 
+class KubernetesWorld(
+    NodesWorld,
+    LinksWorld,
+    KafkaWorld,
+    ClientsWorld,
+    RulesWorld,
+    FloodsWorld,
+):
+    """Operations of faults on a cluster that was launched on Kubernetes; `plan check` refuses faults with others."""
+
+    def __init__(self, cluster: KubernetesCluster, clients: ClientProcesses | None = None) -> None:
+        self._cluster: KubernetesCluster = cluster
+        self._clients = clients or ClientProcesses(cluster.run_id)
+        LinksWorld.__init__(self)
+        FloodsWorld.__init__(self)
+
+    def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, None]]:
+        return _refused(verb, "on a cluster on Kubernetes")
+
+    def has_hosts(self) -> bool:
+        return True  # a pod outlives the process of its node
+
+    def has_pods(self) -> bool:
+        return True
+
+    @in_thread
+    def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
+        self._cluster.pods[broker].delete_pod(None if grace_ms is None else math.ceil(grace_ms / 1000))
+
+    @in_thread
+    def limits(self, broker: BrokerId) -> Limits:
+        """Return the limits in the specification of a node's pod."""
+        pod = self._cluster.pods[broker].pod()
+        limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {}) if pod else {}
+        return Limits(
+            quantity(limits["cpu"]) if "cpu" in limits else None, int(quantity(limits.get("memory", "0"))) or None
+        )
+
+    @in_thread
+    def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
+        node = self._cluster.pods[broker]
+        return [log_dir_in(node.run(log_dir_script(path)), path) for path in self._cluster.spec.log_dirs(node.node)]
+
+    def has_clocks(self) -> bool:
+        return False
+
+    def has_gc_pauses(self) -> bool:
+        return False
+
+
+def _refused(verb: str, where: str) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return an operation of `World` that raises FaultError; raise AttributeError for another name."""
+    if verb.startswith("_") or not hasattr(World, verb):
+        raise AttributeError(verb)
+
+    async def refused(*_: object, **__: object) -> None:
+        raise FaultError(f"the fault's operation `{verb}` is impossible {where}")
+
+    return refused
+
+
 def world_of(cluster: Target, clients: ClientProcesses | None = None) -> World:
     """Return the operations of faults on a cluster; ``clients`` are by default those of the run ``cluster.run_id``."""
     if isinstance(cluster, AttachedCluster):
         return cast("World", AttachedWorld(cluster, clients or ClientProcesses(cluster.run_id)))
+    if isinstance(cluster, KubernetesCluster):
+        return cast("World", KubernetesWorld(cluster, clients))
     return ClusterWorld(cast("Cluster", cluster), clients)

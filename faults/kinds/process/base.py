@@ -28,6 +28,7 @@ from aftershock.faults.targets.world import World
 
 RETURN_DEADLINE_MS = 60_000
 EXITED_DEADLINE_MS = 5_000  # until the engine reports the exit of a killed or stopped node
+_CONTAINER = "the container of node {} is {}, as the engine reports"
 LAG_MAX = 2  # records: the active controller appends one each half a second, and a voter in sync lags by it
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 """``broker.session.timeout.ms`` of each profile, after which the controller fences a broker without heartbeats."""
@@ -61,7 +62,8 @@ class NodeInjection(Injection):
 
     async def read_back(self) -> Witness:
         is_down = await self.context.world.state(self.victim) == self.down
-        what = f"the container of node {self.victim} is {self.down}, as the engine reports"
+        teller = "the process of node {}, as its kernel tells, is {}" if self.context.world.has_pods() else _CONTAINER
+        what = teller.format(self.victim, self.down)
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
 
     async def confirm_healed(self) -> None:

@@ -105,7 +105,18 @@ class Case:
     words: str
     effect: Callable[[Observation], None]
     on: Literal[
-        "plain", "isolated", "older", "bounded", "doubled", "devices", "clocks", "packets", "hosts", "gc", "proxied"
+        "plain",
+        "isolated",
+        "older",
+        "bounded",
+        "doubled",
+        "devices",
+        "clocks",
+        "packets",
+        "hosts",
+        "gc",
+        "proxied",
+        "pods",
     ] = "plain"
     before: "Callable[[Stand], Awaitable[None]] | None" = None
     after: "Callable[[Stand], Awaitable[None]] | None" = None

@@ -28,6 +28,12 @@ def requests_waited_for_a_collection(seen: Observation) -> None:
     assert [] == seen.failures("during")
 
 
+def clients_go_on(seen: Observation) -> None:
+    """Assert that no record failed, whether the broker could hand its leaderships over or not."""
+    assert seen.records("during")
+    assert [] == seen.failures("during")
+
+
 _written: list[int] = []
 
 
@@ -117,6 +123,10 @@ CASES = {
             "{kind: power_loss, broker: leader of probe/0, for: 5s}", requests_waited_for_fencing, "devices", balanced
         ),
         Case("{kind: power_loss, everywhere: true, for: 1s}", records_vanished, "devices", counted),
+    ],
+    "delete_pod": [
+        Case("{kind: delete_pod, broker: leader of probe/0, for: 5s}", other_leaders, "pods", balanced),
+        Case("{kind: delete_pod, broker: leader of probe/0, for: 5s, grace: 0s}", clients_go_on, "pods", balanced),
     ],
     "restart": [Case("{kind: restart, broker: leader of probe/0}", other_leaders, before=balanced)],
     "rolling_restart": [

@@ -11,18 +11,22 @@ from typing import Any
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.runtime.record import Entry
 from aftershock.faults.runtime.undo import CLOCK_ERROR_MS_MAX
-from aftershock.faults.sections.cluster import BlockDevice, Disks
+from aftershock.faults.sections.cluster import BlockDevice, Disks, Kubernetes
 from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.faults.targets.world import World
 from aftershock.faults.timeline.executor import execute
 from aftershock.harness.adhoc.inject import single_fault_timeline
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.cluster import read_place, remove_run
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.lifecycle import launch_kubernetes
 from aftershock.harness.lifecycle.launch import images_for, launch
 from aftershock.harness.safety import ownership
 from aftershock.harness.safety.rundir import RunClock
-from aftershock.harness.world.world import ClusterWorld
+from aftershock.harness.world.world import world_of
 from aftershock.tests.chaos.kinds.case import Case, Line, Observation
 from aftershock.tests.chaos.kinds.crew import at_work
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC, Probe
@@ -39,6 +43,7 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "packets": ClusterPlan(packets=True),
     "hosts": ClusterPlan(hosts=True),
     "gc": ClusterPlan(gc_pauses=True),
+    "pods": ClusterPlan(wire_proxy=True, kubernetes=Kubernetes()),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.
     "smoke": ClusterPlan(wire_proxy=True, clocks=True),
 }
@@ -63,7 +68,7 @@ class Stand:
     """A cluster as faults and clients see it."""
 
     cluster: Cluster
-    world: ClusterWorld
+    world: World
     clock: RunClock
     home: Path
 
@@ -133,14 +138,30 @@ class Stand:
 @contextmanager
 def standing(name: str, home: Path) -> Iterator[Stand]:
     """Run a cluster of that name until the block ends."""
-    client = engine.connect()
     # a killed test leaves its networks: another one of the same name must not be ambiguous
     spec, run_id = ClusterSpec.of(CLUSTERS[name]), f"test-{home.name.lower()}-{os.getpid()}"
+    with _launched(spec, run_id, home) as cluster:
+        cluster.admin.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
+        cluster.await_in_sync(_IN_SYNC_S, [TOPIC])
+        yield Stand(cluster, world_of(cluster), RunClock.starting_now(), home)
+
+
+@contextmanager
+def _launched(spec: ClusterSpec, run_id: str, home: Path) -> Iterator[Cluster]:
+    if spec.kubernetes:
+        api = Api()
+        try:
+            images = launch_kubernetes.images_for(api, spec)
+            with closing(launch_kubernetes.launch(spec, run_id, home, images, api, print)) as cluster:
+                yield cluster
+        finally:
+            if place := read_place(home):
+                remove_run(Api(), place)
+        return
+    client = engine.connect()
     try:
         with closing(launch(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
-            cluster.admin.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
-            cluster.await_in_sync(_IN_SYNC_S, [TOPIC])
-            yield Stand(cluster, ClusterWorld(cluster), RunClock.starting_now(), home)
+            yield cluster
     finally:
         ownership.remove_run(client, run_id)
 

@@ -48,6 +48,7 @@ def cases_by_cluster() -> list[Any]:
         (case.on, pytest.param(case, id=f"{kind}-{number}" if number else kind, marks=pytest.mark.nightly))
         for kind, cases in CASES.items()
         for number, case in enumerate(cases)
+        if case.on != "pods"  # test_on_kubernetes.py
     ]
     params += [("smoke", pytest.param(replace(CASES[kind][0], on="smoke"), id=f"{kind}-smoke")) for kind in SMOKE]
     return [param for _, param in sorted(params, key=lambda param: param[0])]
@@ -74,6 +75,10 @@ def test_every_family_is_in_the_smoke_tier() -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("case", cases_by_cluster())
 def test_the_fault_takes_effect_and_heals(stands: Stands, case: Case) -> None:
+    takes_effect_and_heals(stands, case)
+
+
+def takes_effect_and_heals(stands: Stands, case: Case) -> None:
     """In a rehearsal the witness gives no proof. After inject the witness proves the fault, a client observes it,
     and the heal restores everything.
     """

@@ -114,6 +114,7 @@ class FakeWorld(
         self.silent_links: set[str] = set()
         self.shut: set[str] = set()
         self.hosts = True
+        self.pods = False
         self.refusing: set[BrokerId] = set()  # dead nodes whose host stays
         self.vanished: set[BrokerId] = set()  # dead nodes that closed no connection
         self.fragile_hosts = False  # True if no host survives its node, and if a dying node closes its connections
@@ -131,6 +132,14 @@ class FakeWorld(
 
     def has_hosts(self) -> bool:
         return self.hosts
+
+    def has_pods(self) -> bool:
+        return self.pods
+
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
+        """Move the leaders, as a graceful shutdown does; the pod is forgotten at once."""
+        await self._called("delete_pod", (broker, grace_ms))
+        self._lose(broker, "exited")
 
     async def dial_node(self, broker: BrokerId) -> Outcome:
         return "closed" if broker in self.refusing else "silent" if self.states[broker] == "exited" else "answered"

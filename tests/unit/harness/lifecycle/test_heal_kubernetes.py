@@ -1,0 +1,160 @@
+"""Removal of what dead runs left on a Kubernetes cluster: of this machine, of others, and of none that live."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from aftershock.errors import ClusterError
+from aftershock.harness.cluster.kubernetes import cluster as module
+from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.cluster import BEAT, Heartbeat
+from aftershock.harness.cluster.kubernetes.manifests import Place
+from aftershock.harness.lifecycle.heal import heal_kubernetes
+from aftershock.harness.safety.ownership import HOME, KEEP, OWNER, RUN, owner
+
+DEAD = f"999999999:1:{owner().split(':', 2)[2]}"  # no such process on this machine
+ELSEWHERE = "12:345:0:othermachine:otherboot:4026531836"
+
+
+class Store:
+    """Objects of a Kubernetes cluster in memory; ``deaf`` are those that no deletion removes."""
+
+    context = "kind-test"
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.deaf = frozenset[str]()
+        self.beating = frozenset[str]()
+
+    def run(self, run_id: str, owner_label: str, home: Path, *, own: bool = True) -> None:
+        """Add the objects of a run, in a namespace of its own or in ``shared``."""
+        place = Place(run_id, self.context, f"aftershock-{run_id}" if own else "shared", own_namespace=own)
+        annotations = {OWNER: owner_label, HOME: str(home), KEEP: "false"}
+        if own:
+            self._add("Namespace", "", place.namespace, run_id, annotations)
+        self._add("ConfigMap", place.namespace, place.root, run_id, annotations)
+        self._add("Pod", place.namespace, f"{place.prefix}k1", run_id, {})
+
+    def _add(self, kind: str, namespace: str, name: str, run_id: str, annotations: dict[str, str]) -> None:
+        metadata = {"name": name, "labels": {RUN: run_id}, "annotations": dict(annotations)}
+        metadata |= {"namespace": namespace, "creationTimestamp": "2026-11-30T00:00:00Z"}
+        self.items[kind, namespace, name] = {"kind": kind, "metadata": metadata}
+
+    def objects(self, kind: str, namespace: str | None = None, selector: str = "") -> list[dict[str, Any]]:
+        key, _, value = selector.partition("=")
+        return [
+            item
+            for (of, _, _), item in self.items.items()
+            if of == kind
+            and namespace in (None, item["metadata"]["namespace"])
+            and (item["metadata"]["labels"].get(key) == value if value else key in item["metadata"]["labels"])
+        ]
+
+    def find(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        item = self.items.get((kind, namespace or "", name))
+        if item and kind == "ConfigMap" and item["metadata"]["labels"][RUN] in self.beating:
+            annotations = item["metadata"]["annotations"]
+            annotations[BEAT] = str(int(annotations.get(BEAT, "0")) + 1)
+        return item and {**item, "metadata": {**item["metadata"], "annotations": dict(item["metadata"]["annotations"])}}
+
+    def delete(self, kind: str, namespace: str | None, name: str, *, grace_s: int | None = None) -> bool:
+        assert grace_s in (0, None)
+        if name in self.deaf:
+            return True
+        if kind == "Namespace":
+            for key in [key for key in self.items if key[1] == name]:
+                del self.items[key]
+            namespace = ""
+        return self.items.pop((kind, namespace or "", name), None) is not None
+
+    def left(self) -> set[str]:
+        return {item["metadata"]["labels"][RUN] for item in self.items.values()}
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(module, "BEAT_S", 0.0)
+    return Store()
+
+
+def heal(store: Store, run_id: str | None = None, **options: Any) -> tuple[list[str], list[str], list[str]]:
+    said = list[str]()
+    actions, problems = heal_kubernetes(cast("Api", store), run_id, said.append, **options)
+    return actions, problems, said
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_dead_run_is_removed_and_a_living_one_is_not(store: Store, tmp_path: Path, own: bool) -> None:
+    store.run("r-dead", DEAD, tmp_path / "gone", own=own)
+    store.run("r-live", owner(), tmp_path / "live")
+    (action,), problems, _ = heal(store)
+    assert "r-dead: removed pod/" in action
+    assert [] == problems
+    assert {"r-live"} == store.left()
+
+
+def test_objects_of_others_in_a_shared_namespace_stay(store: Store, tmp_path: Path) -> None:
+    store.run("r-dead", DEAD, tmp_path, own=False)
+    store.run("r-live", owner(), tmp_path, own=False)
+    heal(store, namespace="shared")
+    assert {"r-live"} == store.left()
+
+
+def test_a_run_of_another_machine_is_left_alone_without_listening(store: Store, tmp_path: Path) -> None:
+    store.run("r-far", ELSEWHERE, tmp_path / "far")
+    actions, _, said = heal(store)
+    assert [] == actions
+    assert ["the run r-far of another machine may be alive, and is left alone"] == said
+    assert {"r-far"} == store.left()
+
+
+def test_a_silent_run_of_another_machine_is_removed(store: Store, tmp_path: Path) -> None:
+    """Its machine vanished with all processes and files; one that gives signs of life stays."""
+    store.run("r-far", ELSEWHERE, tmp_path / "far")
+    store.run("r-near", ELSEWHERE, tmp_path / "near")
+    store.beating = frozenset({"r-near"})
+    actions, _, said = heal(store, listen=True)
+    assert ["r-far"] == [action.partition(":")[0] for action in actions]
+    assert "the run r-near of another machine gives signs of life, and is left alone" in said
+    assert {"r-near"} == store.left()
+
+
+def test_a_named_run_that_lives_is_an_error(store: Store, tmp_path: Path) -> None:
+    store.run("r-live", owner(), tmp_path)
+    with pytest.raises(ClusterError, match="belongs to the running process"):
+        heal(store, "r-live")
+    with pytest.raises(ClusterError, match="kind-test has nothing of a run r-none"):
+        heal(store, "r-none")
+    assert {"r-live"} == store.left()
+
+
+def test_what_can_not_be_removed_is_a_problem(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the other runs are removed all the same."""
+    monkeypatch.setattr(module, "_GONE_S", 0.0)
+    store.run("r-1", DEAD, tmp_path)
+    store.run("r-2", DEAD, tmp_path)
+    store.deaf = frozenset({"aftershock-r-1"})
+    actions, problems, _ = heal(store)
+    assert ["r-2"] == [action.partition(":")[0] for action in actions]
+    assert "r-1: aftershock-r-1 of the run r-1 is still there" in problems[0]
+
+
+def test_a_run_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its end, also if the API server refuses some of them."""
+    beats: list[str] = []
+
+    class Server:
+        def patch(self, _kind: str, _namespace: str, _name: str, change: Any) -> None:
+            beats.append(change["metadata"]["annotations"][BEAT])
+            if len(beats) == 2:
+                raise ClusterError("refused")
+
+    monkeypatch.setattr(module, "BEAT_S", 0.001)
+    heartbeat = Heartbeat(cast("Api", Server()), Place("r-1", "c", "n", own_namespace=True))
+    while len(beats) < 4:
+        pass
+    heartbeat.end()
+    count = len(beats)
+    assert ["1", "2", "3", "4"] == beats[:4]
+    assert count == len(beats)
