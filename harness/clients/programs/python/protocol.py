@@ -133,7 +133,7 @@ class CountedSocket(socket.socket):
 
 
 _traffic: dict[int, list[int]] = {}  # bytes sent and received, by the peer's port
-socket.socket = CountedSocket  # type: ignore[misc]
+socket.socket = CountedSocket
 
 
 def report_traffic(brokers: Callable[[], Iterable[Any]]) -> None:
