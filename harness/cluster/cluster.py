@@ -15,7 +15,7 @@ from docker.models.containers import Container
 
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
-from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
+from aftershock.faults.wire_proxy.proxy import LOOPBACK
 from aftershock.harness.cluster.disks import read_checkpoints, read_metadata_log, run_in_node
 from aftershock.harness.cluster.node import (
     ContainerUsage,
@@ -25,7 +25,7 @@ from aftershock.harness.cluster.node import (
     output,
 )
 from aftershock.harness.cluster.packets import Leg, Packets
-from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy, bootstrap_route
+from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy, client_routes
 from aftershock.harness.cluster.topology import (
     ADMIN_PROXY_PORT,
     LOG_DIR,
@@ -244,12 +244,7 @@ class ProxyLayer:
         return self.host_address(self._topology.client_proxy_port(rack, broker))
 
     def add_wire_proxy(self, home: Path) -> None:
-        routes = list[Route]()
-        for proxy in self._topology.proxies():
-            if proxy.channel == "client" and (rack := proxy.source_rack) is not None:
-                upstream = self.host_address(proxy.listen_port)
-                routes.append(Route(proxy.name, rack, proxy.node, upstream))
-                routes.append(Route(bootstrap_route(rack, proxy.node), rack, proxy.node, upstream, bootstrap=True))
+        routes = client_routes(self._topology.proxies(), lambda proxy: self.host_address(proxy.listen_port))
         self.wire_proxy = WireProxy.start(routes, self.host_address(TOXIPROXY_API_PORT), home)
 
     def admin_address(self, node: int) -> Address:

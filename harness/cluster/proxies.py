@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -146,6 +146,17 @@ _LINE_BYTES_MAX = 1 << 20
 def bootstrap_route(rack: str, broker: int) -> str:
     """Return the name of the wire proxy's route from a bootstrap address of a rack's clients."""
     return f"{BOOTSTRAP}_{rack}-k{broker}"
+
+
+def client_routes(proxies: Iterable[Proxy], upstream_of: Callable[[Proxy], Address]) -> list[Route]:
+    """Return the wire proxy's routes to each proxy for clients: one that brokers advertise, and one to bootstrap."""
+    routes = list[Route]()
+    for proxy in proxies:
+        if proxy.channel == "client" and (rack := proxy.source_rack) is not None:
+            upstream = upstream_of(proxy)
+            routes.append(Route(proxy.name, rack, proxy.node, upstream))
+            routes.append(Route(bootstrap_route(rack, proxy.node), rack, proxy.node, upstream, bootstrap=True))
+    return routes
 
 
 class WireProxy:

@@ -19,12 +19,11 @@ from typing import Any, cast
 
 from aftershock.errors import AftershockError, ClusterError, FaultError
 from aftershock.faults.targets.values import BrokerId, Toxic
-from aftershock.faults.wire_proxy.proxy import Route
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster
 from aftershock.harness.cluster.kubernetes.api import IN_CLUSTER, Api, RefusedError
 from aftershock.harness.cluster.kubernetes.manifests import Place
 from aftershock.harness.cluster.kubernetes.node import PodNode
-from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy, bootstrap_route
+from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy, client_routes
 from aftershock.harness.cluster.topology import (
     ADMIN_PORT,
     QUORUM_PROXY_PORT,
@@ -140,12 +139,7 @@ class PodProxyLayer:
         return Address(self._hosts[self._topology.racks[0]], self._ports[f"{name}-admin"][port])
 
     def add_wire_proxy(self, home: Path) -> None:
-        routes = list[Route]()
-        for proxy in self._topology.proxies():
-            if proxy.channel == "client" and (rack := proxy.source_rack) is not None:
-                upstream = self.link_address(rack, proxy.listen_port)
-                routes.append(Route(proxy.name, rack, proxy.node, upstream))
-                routes.append(Route(bootstrap_route(rack, proxy.node), rack, proxy.node, upstream, bootstrap=True))
+        routes = client_routes(self._topology.proxies(), lambda proxy: self.host_address(proxy.listen_port))
         guard = self.link_address(self._topology.racks[0], TOXIPROXY_API_PORT)
         self.wire_proxy = WireProxy.start(routes, guard, home)
 
@@ -275,20 +269,16 @@ def attach(home: Path) -> KubernetesCluster:
         raise ClusterError(f"no cluster was launched from {home} ({error!r})") from error
     if place is None:
         raise ClusterError(f"the cluster of {home} is not on Kubernetes")
-    api = Api(_context(place))
+    api = api_of(place)
     layer = addresses(api, place, spec)
     layer.wire_proxy = WireProxy.open(home) if spec.wire_proxy else None
     nodes = {BrokerId(node.id): PodNode(node, place, api) for node in spec.topology.nodes}
     return KubernetesCluster(spec, place, layer, nodes, api)
 
 
-def _context(place: Place) -> str | None:
-    return None if place.context == IN_CLUSTER else place.context
-
-
 def api_of(place: Place) -> Api:
     """Return a client of the cluster in which a place is."""
-    return Api(_context(place))
+    return Api(None if place.context == IN_CLUSTER else place.context)
 
 
 def collect_logs(place: Place, spec: ClusterSpec, api: Api, folder: Path) -> None:
