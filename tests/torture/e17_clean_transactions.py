@@ -64,7 +64,7 @@ def trial(seed: int, scratch: Path) -> Outcome:
             if verdict.status is Status.ERROR:
                 failed.append("ERROR")
             bad += [f"{home.name}: {text}" for text in failed]
-    return Outcome(bad, RUNS * len(ARMS), counts=counts)
+    return Outcome(bad, RUNS * len(ARMS), counts=dict(counts))
 
 
 EXPERIMENT = Experiment(
