@@ -77,6 +77,9 @@ class NodeControl(Protocol):
     def has_pods(self) -> bool:
         """Return True if the nodes are pods on a Kubernetes cluster."""
 
+    def pods_return(self) -> bool:
+        """Return True if a controller of the cluster makes a deleted pod again at once, as for a stateful set."""
+
     async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
         """Delete a node's pod, by default with its own grace period; return when the API server has accepted it."""
 

@@ -90,6 +90,9 @@ class NodesWorld:
     def has_pods(self) -> bool:
         return False
 
+    def pods_return(self) -> bool:
+        return False
+
     async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:  # noqa: ARG002 -- refused
         raise FaultError(f"node {broker} is a container of the Docker engine, and no pod")
 
