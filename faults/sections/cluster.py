@@ -120,7 +120,7 @@ class AttachKubernetes(Part):
 
     namespace: Namespace
     pods: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
-    brokers: dict[BrokerId, PodName] = {}
+    brokers: dict[Annotated[int, Field(ge=0)], PodName] = {}
     container: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "kafka"
     context: Context = None
     agent: StrictBool = False
