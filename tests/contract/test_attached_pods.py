@@ -179,13 +179,10 @@ def test_each_kind_takes_effect_and_heals(bootstrap: str, tmp_path: Path) -> Non
     lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
     ends = {line["fault"]: line["state"] for line in lines}
     assert dict.fromkeys(("killed", "paused", "stopped", "deleted"), "healed") == ends
-    checks = json.loads(ended.stdout)["checks"]
-    proofs = {
-        check["id"]: (check["status"], check["why"]) for check in checks if check["kind"] in ("fault", "exposure")
-    }
-    assert {} == {name: why for name, (status, why) in proofs.items() if status != "PASS"}
-    integrity = {check["id"]: (check["status"], check["why"]) for check in checks if check["kind"] == "integrity"}
-    assert {} == {name: why for name, (status, why) in integrity.items() if status != "PASS"}
+    proven = ("fault", "exposure", "integrity")
+    checks = [check for check in json.loads(ended.stdout)["checks"] if check["kind"] in proven]
+    assert {*proven} == {check["kind"] for check in checks}
+    assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
 
 
 @pytest.mark.usefixtures("unchanged")
