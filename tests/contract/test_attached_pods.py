@@ -179,7 +179,7 @@ def test_each_kind_takes_effect_and_heals(bootstrap: str, tmp_path: Path) -> Non
     lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
     ends = {line["fault"]: line["state"] for line in lines}
     assert dict.fromkeys(("killed", "paused", "stopped", "deleted"), "healed") == ends
-    proven = ("fault", "exposure", "integrity")
+    proven = ("witness", "exposure", "integrity")
     checks = [check for check in json.loads(ended.stdout)["checks"] if check["kind"] in proven]
     assert {*proven} == {check["kind"] for check in checks}
     assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
