@@ -54,7 +54,8 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _QUOTA = re.compile(r"exceeded quota")
 
 NEEDS = (
-    *(("create", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims", "pods/exec")),
+    *(("create", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
+    *(("create", "", name) for name in ("pods/exec", "pods/eviction")),
     *(("get", "", kind) for kind in ("pods", "configmaps", "pods/log", "pods/exec")),
     *(("list", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
     *(("delete", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),

@@ -55,6 +55,7 @@ ALL = """
   - {id: paused, kind: pause, broker: 2, at: 20s, for: 6s}
   - {id: stopped, kind: stop, broker: 0, at: 40s, for: 6s}
   - {id: deleted, kind: delete_pod, broker: 1, at: 65s, for: 15s}
+  - {id: evicted, kind: delete_pod, evict: true, broker: 2, at: 95s, for: 15s}
 """
 
 
@@ -178,7 +179,7 @@ def test_each_kind_takes_effect_and_heals(bootstrap: str, tmp_path: Path) -> Non
     (home,) = (tmp_path / "runs").glob("2*")
     lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
     ends = {line["fault"]: line["state"] for line in lines}
-    assert dict.fromkeys(("killed", "paused", "stopped", "deleted"), "healed") == ends
+    assert dict.fromkeys(("killed", "paused", "stopped", "deleted", "evicted"), "healed") == ends
     proven = ("witness", "exposure", "integrity")
     checks = [check for check in json.loads(ended.stdout)["checks"] if check["kind"] in proven]
     assert {*proven} == {check["kind"] for check in checks}

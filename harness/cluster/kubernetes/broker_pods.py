@@ -116,6 +116,7 @@ NEEDS = (
     *(("get", "", name) for name in ("pods", "pods/log")),
     *(("list", "", name) for name in ("pods", "configmaps")),
     ("delete", "", "pods"),
+    ("create", "", "pods/eviction"),
 )
 """What a run does with the pods of an attached cluster: verb, API group and resource."""
 AGENT_NEEDS = (
@@ -369,11 +370,11 @@ class BrokerPod:
         if self.state() == "paused":
             self._run(GO_ON)
 
-    def delete_pod(self, grace_s: int | None) -> None:
+    def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> None:
         """Delete the pod by the API, by default with its grace period; its controller makes the next one."""
         if pod := self.pod():
             self._deleted = pod["metadata"]["uid"]
-            self._api.delete("Pod", self._plan.namespace, self.name, grace_s=grace_s)
+            (self._api.evict if evict else self._api.delete_pod)(self._plan.namespace, self.name, grace_s)
 
     def _run(self, script: str) -> None:
         pod = self.pod()

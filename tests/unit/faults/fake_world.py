@@ -140,9 +140,9 @@ class FakeWorld(
     def pods_return(self) -> bool:
         return self.controlled
 
-    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
         """Move the leaders, as a graceful shutdown does; the pod is forgotten at once."""
-        await self._called("delete_pod", (broker, grace_ms))
+        await self._called("delete_pod", (broker, grace_ms, *(("evicted",) if evict else ())))
         self._lose(broker, "exited")
 
     async def dial_node(self, broker: BrokerId) -> Outcome:

@@ -47,9 +47,8 @@ class OnePodApi:
     def find(self, _kind: str, _namespace: str, name: str) -> dict[str, Any] | None:
         return self.pods.get(name)
 
-    def delete(self, _kind: str, _namespace: str, name: str, *, grace_s: int | None = None) -> bool:
+    def delete_pod(self, _namespace: str, name: str, grace_s: int | None) -> None:
         self.deleted.append((name, grace_s))
-        return True
 
     def execute(self, _namespace: str, _pod: str, _container: str, command: Sequence[str]) -> Executed:
         self.commands.append(command)
