@@ -187,6 +187,23 @@ def test_each_kind_takes_effect_and_heals(bootstrap: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("unchanged")
+def test_a_disruption_budget_refuses_an_eviction(api: Api, bootstrap: str, tmp_path: Path) -> None:
+    budgets = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}}
+    spec = {"spec": {"minAvailable": BROKERS, "selector": {"matchLabels": LABELS}}}
+    api._json("POST", budgets, "create a budget", {}, budget | spec)
+    try:
+        plan = written(
+            tmp_path, bootstrap, "[{id: evicted, kind: delete_pod, evict: true, broker: 2, at: 0s, for: 9s}]"
+        )
+        ended = subprocess.run(command(plan, bootstrap, tmp_path / "runs"), capture_output=True, text=True, check=False)
+    finally:
+        api._json("DELETE", f"{budgets}/all", "delete the budget")
+    assert 2 == ended.returncode, ended.stderr[-3000:]
+    assert "it would violate the pod's disruption budget" in ended.stderr
+
+
+@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("machine", ["here", "gone"])
 def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstrap: str, tmp_path: Path) -> None:
     """Its watchdog heals; without it and the runner's files, the agents let all go on, and any machine removes them."""

@@ -128,6 +128,10 @@ AGENT_NEEDS = (
 """What it does in addition with `agent: true`."""
 
 
+class AgentEndedError(ClusterError):
+    """An agent has ended, so that no process is stopped by it any more."""
+
+
 def find(api: Api, plan: AttachKubernetes) -> dict[int, str]:
     """Return the names of the brokers' pods, by broker id, sorted.
 
@@ -263,13 +267,18 @@ class Agents:
         }
 
     def run(self, pod: Pod, script: str) -> str:
-        """Run a script on the machine of a broker's pod, about its processes; raise ClusterError if it failed."""
+        """Run a script on the machine of a broker's pod, about its processes; raise ClusterError if it failed.
+
+        Raises AgentEndedError if there is no agent any more.
+        """
         name, agent = pod["metadata"]["name"], self.name(pod["spec"]["nodeName"])
         try:
             command = ["sh", "-c", script, pod["metadata"]["uid"]]
             answer = self.api.execute(self.place.namespace, agent, _AGENT, command)
         except RefusedError as error:
-            raise ClusterError(
+            found = self.api.find("Pod", self.place.namespace, agent)
+            gone = found is None or found["status"].get("phase") in ("Succeeded", "Failed")
+            raise (AgentEndedError if gone else ClusterError)(
                 f"the agent {agent} beside the pod {name} can't be used: {error}; pods of brokers must stay on the "
                 "machines on which they were when the run began"
             ) from error
@@ -322,9 +331,9 @@ class BrokerPod:
         pod = self.pod()
         if pod is None or "running" not in container_status(pod, self._plan.container).get("state", {}):
             return "exited"
-        if self._agents is None:
-            return "running"
-        word = self._agents.run(pod, STATE)
+        word = ""
+        with suppress(AgentEndedError):
+            word = self._agents.run(pod, STATE) if self._agents else ""
         return "exited" if word == "down" else "paused" if word == _STOPPED else "running"
 
     def exit_of(self) -> str:
@@ -352,7 +361,8 @@ class BrokerPod:
         """Let the broker go on; wait until its container runs, and after a deletion until its successor's does."""
         pod = self.pod()
         if self._agents is not None and pod is not None:
-            self._run(GO_ON)
+            with suppress(AgentEndedError):  # the agent has let it go on
+                self._run(GO_ON)
 
         def lacks() -> str:
             pod = self.pod()

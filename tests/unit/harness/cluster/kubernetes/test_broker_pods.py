@@ -14,7 +14,7 @@ from aftershock.errors import ClusterError
 from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.kubernetes import broker_pods
-from aftershock.harness.cluster.kubernetes.api import Api, Executed
+from aftershock.harness.cluster.kubernetes.api import Api, Executed, RefusedError
 from aftershock.harness.cluster.kubernetes.broker_pods import BrokerPod, agents_of, broker_of, find
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.unit.harness.cluster.kubernetes.fake_api import RUNNING, ended
@@ -40,18 +40,21 @@ class OnePodApi:
         self.pods = {item["metadata"]["name"]: item for item in pods}
         self.word, self.deleted = word, list[tuple[str, int | None]]()
         self.commands: list[Sequence[str]] = []
+        self.ended: Mapping[str, str] = {}
 
     def objects(self, _kind: str, _namespace: str, selector: str = "") -> list[dict[str, Any]]:
         return [] if selector == "none=here" else [*self.pods.values()]
 
     def find(self, _kind: str, _namespace: str, name: str) -> dict[str, Any] | None:
-        return self.pods.get(name)
+        return {"status": {"phase": self.ended[name]}} if name in self.ended else self.pods.get(name)
 
     def delete_pod(self, _namespace: str, name: str, grace_s: int | None) -> None:
         self.deleted.append((name, grace_s))
 
-    def execute(self, _namespace: str, _pod: str, _container: str, command: Sequence[str]) -> Executed:
+    def execute(self, _namespace: str, name: str, _container: str, command: Sequence[str]) -> Executed:
         self.commands.append(command)
+        if name in self.ended:
+            raise RefusedError("the container has ended", 0)
         return Executed(0, f"{self.word}\n")
 
 
@@ -120,6 +123,23 @@ def test_without_an_agent_a_pod_is_deleted_and_its_process_is_not_stopped() -> N
         one.pause()
     one.delete_pod(3)
     assert [("prod-kafka-0", 3)] == api.deleted
+
+
+def test_an_agent_that_has_ended_has_let_its_brokers_go_on() -> None:
+    """As when the run is healed an hour after its machine died; an agent that runs and can't be asked proves nothing."""
+    api = OnePodApi(pod("prod-kafka-0"), word="T")
+    one = broker_pod(api)
+    assert "paused" == one.state()
+    agent = agents_of(PLAN, "run-1", cast("Api", api)).name("n1")
+    api.ended = {agent: "Succeeded"}
+    assert "running" == one.state()
+    one.resume()
+    one.restart()
+    with pytest.raises(ClusterError, match="can't be used: the container has ended"):
+        one.kill()
+    api.ended = {agent: "Running"}
+    with pytest.raises(ClusterError):
+        one.state()
 
 
 def test_a_start_waits_for_the_successor_of_a_deleted_pod(monkeypatch: pytest.MonkeyPatch) -> None:
