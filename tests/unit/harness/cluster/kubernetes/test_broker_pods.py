@@ -126,7 +126,7 @@ def test_without_an_agent_a_pod_is_deleted_and_its_process_is_not_stopped() -> N
 
 
 def test_an_agent_that_has_ended_has_let_its_brokers_go_on() -> None:
-    """As when the run is healed an hour after its machine died; an agent that runs and can't be asked proves nothing."""
+    """As in a heal an hour after the machine died; an agent that runs and can't be asked proves nothing."""
     api = OnePodApi(pod("prod-kafka-0"), word="T")
     one = broker_pod(api)
     assert "paused" == one.state()
