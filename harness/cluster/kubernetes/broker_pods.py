@@ -2,8 +2,8 @@
 
 A plan names the pods, or selects them by their labels. The broker of a pod is known from its container's environment,
 else from the number at the end of its name, which is the broker's id in clusters of Strimzi, Confluent for Kubernetes
-and most stateful sets. Nothing is taken for granted that the brokers themselves contradict: each must be one of the
-cluster that the run attaches to.
+and most stateful sets. A run refuses ids that the attached cluster does not have; that the pods are of this cluster, and
+not of another with the same ids, is the user's word.
 
 From inside a container, SIGKILL and SIGSTOP do nothing to process 1. An **agent** is a privileged pod on the same
 Kubernetes node that sees all its processes. It has no permission on the API. The kubelet starts a killed container
