@@ -23,6 +23,8 @@ TRIES = 60
 PLACINGS = 4  # attempts to place the same faults before new faults are drawn
 TOPIC, RACKS, ARM = "orders", ("a", "b", "c"), "baseline"
 GROUP = f"readers-{ARM}"
+TRANSACTIONAL = f"ledger-{ARM}-produce"
+"""Transactional id of the workload `ledger`, if a frame has one with transactions."""
 ROLES = (
     "1",
     "2",
@@ -178,7 +180,7 @@ def _plain(source: random.Random, field: Mapping[str, Any]) -> Any:
 
 @cache
 def _case_parameters(kind: str) -> tuple[dict[str, Any], ...]:
-    """Return the parameters of the kind's cases, with the topic and the group of the random plan."""
+    """Return the parameters of the kind's cases, with the topic, group and transactional id of the random plan."""
     return tuple(_with_own_topic(words) for words in _cases() if words["kind"] == kind)
 
 
@@ -195,7 +197,7 @@ def _read_cases() -> Iterator[dict[str, Any]]:
 
 
 def _with_own_topic(words: dict[str, Any]) -> dict[str, Any]:
-    own = {"topic": TOPIC, "group": GROUP}
+    own = {"topic": TOPIC, "group": GROUP, "transactional_id": TRANSACTIONAL}
     return {key: own.get(key) or _with_own_roles(value) for key, value in words.items()}
 
 

@@ -15,7 +15,7 @@ checked when the fault is injected (``harness/world/world.py``).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -244,7 +244,7 @@ def kubernetes_problems(draft: Draft) -> Iterator[Problem]:
         return
     if cluster.kubernetes is None:
         for located in draft.faults.readable:
-            if "kubernetes" in located.fault.cluster_needs():
+            if "kubernetes" in located.fault.cluster_needs() and not (draft.attach and draft.attach.kubernetes):
                 sentence = f"a {located.fault.kind} needs brokers in pods: write `cluster: {{kubernetes: {{}}}}`"
                 yield Problem((*located.loc, "kind"), f"{sentence}, or run the plan with --on kubernetes")
         return
@@ -270,6 +270,19 @@ IN_CONTAINERS = ("kill", "crash_loop", "stop", "restart", "pause", "rolling_rest
 """Fault kinds for which the Docker container of a broker is enough."""
 IN_NETWORKS = ("cut", "packet_loss", "packet_delay", "packet_reorder", "packet_duplicate", "packet_corrupt")
 """Fault kinds for which the network namespace of a broker's Docker container is enough."""
+IN_PODS = ("delete_pod",)
+"""Fault kinds for which the pod of a broker is enough."""
+BY_AGENTS = ("kill", "stop", "restart", "pause", "rolling_restart")
+"""Fault kinds that need an agent beside the pod of a broker."""
+_NOT_IN_PODS = {
+    "crash_loop": "the kubelet starts a container later after each crash (CrashLoopBackOff), so it can't go on",
+    "cpu_quota": "the limits of a pod are not changed yet",
+    "memory_limit": "the limits of a pod are not changed yet",
+}
+_NEED_AGENT = (
+    "signals from inside a container do nothing to its process 1; permit a privileged pod beside the brokers with "
+    "`agent: true` under `attach.kubernetes`"
+)
 _REASONS = {
     "clock": "a container has the clock of its host, which faults must not move",
     "disk": "the files and disks of the brokers are yours, and a fault on them may destroy records for good",
@@ -286,6 +299,11 @@ def refusal(kind: type[Fault], attach: Attach) -> str | None:
     name = kind.model_fields["kind"].default
     if name in REFUSED_KINDS:
         return REFUSED_KINDS[name]
+    if attach.kubernetes and name in (*IN_PODS, *BY_AGENTS, *_NOT_IN_PODS):
+        needs_agent = name in BY_AGENTS and not attach.kubernetes.agent
+        return _NEED_AGENT if needs_agent else _NOT_IN_PODS.get(name)
+    if name in IN_PODS:
+        return "no pods of brokers are known; name them under `attach.kubernetes`"
     if name in IN_CONTAINERS or (name in IN_NETWORKS and kind.needs):
         return None if attach.has_containers else _NEED_CONTAINERS
     if name == "cut":
@@ -298,8 +316,8 @@ def refusal(kind: type[Fault], attach: Attach) -> str | None:
 
 
 def _in_container(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
-    """Yield a problem if a fault needs more than containers, or names a broker that has none."""
-    if needs := [need for need in fault.cluster_needs() if need != "packets"]:
+    """Yield a problem if a fault needs more than containers or pods, or names a broker that has none."""
+    if needs := [need for need in fault.cluster_needs() if need not in ("packets", "kubernetes")]:
         sentence = f"a {fault.kind} with these parameters needs `{', '.join(needs)}`, which only a launched cluster has"
         yield Problem((*loc, "kind"), f"{sentence}: remove the parameter")
     named = list[tuple[Location, int]]()
@@ -310,10 +328,13 @@ def _in_container(fault: Fault, loc: Location, attach: Attach) -> Iterator[Probl
     for group in getattr(fault, "between", None) or ():
         named += [(("between",), int(member)) for member in group if member.isdecimal()]
     for at, broker in named:
-        # the containers of a compose file or of labels are known when the run begins
-        if attach.containers and broker not in attach.containers:
-            brokers = ", ".join(map(str, attach.containers))
-            sentence = f"broker {broker} has no container under `attach.containers`, which has those of {brokers}"
+        # containers and pods that are selected are known when the run begins
+        pods = attach.kubernetes.brokers if attach.kubernetes else {}
+        known: Collection[int] = attach.containers or pods
+        if known and broker not in known:
+            brokers, key = ", ".join(map(str, known)), "kubernetes.brokers" if pods else "containers"
+            what = "pod" if pods else "container"
+            sentence = f"broker {broker} has no {what} under `attach.{key}`, which has those of {brokers}"
             yield Problem((*loc, *at), f"{sentence}: add it")
     for place, text in fault.links().items():
         link = links.parse(text)
@@ -330,7 +351,8 @@ def _in_container(fault: Fault, loc: Location, attach: Attach) -> Iterator[Probl
 def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Problem]:
     may_delete = fault.kind in ("recreate_topic", "delete_records") and {*fault.topics().values()} <= {*attach.create}
     why = None if may_delete else refusal(type(fault), attach)
-    if not why and fault.kind in (*IN_CONTAINERS, *IN_NETWORKS) and attach.has_containers:
+    process_kinds = (*IN_CONTAINERS, *IN_NETWORKS) if attach.has_containers else (*IN_PODS, *BY_AGENTS)
+    if not why and fault.kind in process_kinds and attach.changes_processes:
         yield from _in_container(fault, loc, attach)
         return
     if not why and fault.kind == "cut" and not fault.links():

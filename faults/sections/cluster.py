@@ -63,6 +63,9 @@ HostPort = Annotated[str, Field(pattern=rf"^(http://)?{_HOST_PORT}/?$")]
 TopicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 BrokerId = Annotated[StrictInt, Field(ge=0)]
 ContainerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
+PodName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Context = Annotated[str | None, Field(min_length=1, max_length=253)]
 BrokerNumber = Annotated[int, Field(ge=1, le=NODES_MAX)]
 
 
@@ -106,6 +109,33 @@ class Security(Part):
         return self
 
 
+class AttachKubernetes(Part):
+    """Pods of the brokers of an attached cluster, which faults may stop and delete (``docs/KUBERNETES.md``).
+
+    ``pods`` is a selector of labels, such as ``strimzi.io/cluster=prod``, in the namespace; ``brokers`` names the pod
+    of each broker instead, and takes its place when a run begins. ``container`` is the broker's container in each pod.
+    ``context`` is a context of the kubeconfig, by default its current one. ``agent`` permits a privileged pod beside
+    the brokers for the time of the run, from which their processes can be killed and stopped.
+    """
+
+    namespace: Namespace
+    pods: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
+    brokers: dict[Annotated[int, Field(ge=0)], PodName] = {}
+    container: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "kafka"
+    context: Context = None
+    agent: StrictBool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if bool(self.pods) == bool(self.brokers):
+            raise ValueError(
+                "name the brokers' pods: write `pods`, a selector of labels, or `brokers`, the pod of each broker"
+            )
+        if len(set(self.brokers.values())) < len(self.brokers):
+            raise ValueError("two brokers have the same pod under `brokers`: name the pod of each broker")
+        return self
+
+
 class Attach(Part):
     """A running cluster to attach to, and the parts of this cluster that the run may change.
 
@@ -120,7 +150,8 @@ class Attach(Part):
     ``create`` lists the topics that the run creates, and deletes at its end; all other topics of the plan must exist.
     ``containers`` has the Docker containers of brokers that faults may kill, stop, pause, restart, limit, and cut off
     from the network. ``compose`` (a compose file, by a path relative to the working directory) and ``labels`` (of
-    Docker) select these containers instead; when a run begins, ``containers`` takes their place.
+    Docker) select these containers instead; when a run begins, ``containers`` takes their place. ``kubernetes`` selects
+    the brokers' pods on a Kubernetes cluster.
     """
 
     bootstrap: Hosts
@@ -135,6 +166,7 @@ class Attach(Part):
     containers: dict[Annotated[int, Field(ge=0)], ContainerName] = {}
     compose: Annotated[str, Field(min_length=1)] | None = None
     labels: dict[Annotated[str, Field(pattern=r"^[^\s=,]+$")], str] = {}
+    kubernetes: AttachKubernetes | None = None
     security: Security = Security()
 
     @field_validator("security", mode="before")
@@ -152,11 +184,9 @@ class Attach(Part):
             raise ValueError("`proxy: insert` puts a Toxiproxy before the brokers: remove it, or your own `toxiproxy`")
         if len(set(self.proxies.values())) < len(self.proxies):
             raise ValueError("two of the `proxies` lead to one broker: keep only the proxy that the clients use")
-        given = [name for name in ("containers", "compose", "labels") if getattr(self, name)]
+        given = [name for name in ("containers", "compose", "labels", "kubernetes") if getattr(self, name)]
         if len(given) > 1:
-            raise ValueError(
-                f"`{given[0]}` and `{given[1]}` both select the brokers' containers: remove one of the two"
-            )
+            raise ValueError(f"`{given[0]}` and `{given[1]}` both select the brokers' processes: remove one of the two")
         if len(set(self.containers.values())) < len(self.containers):
             raise ValueError(
                 "two brokers have the same container under `containers`: name the container of each broker"
@@ -174,6 +204,11 @@ class Attach(Part):
     def has_containers(self) -> bool:
         """True if faults may use containers of brokers, whether they are already known or not."""
         return bool(self.containers or self.compose or self.labels)
+
+    @property
+    def changes_processes(self) -> bool:
+        """True if faults may stop processes of brokers, in containers or in pods."""
+        return self.has_containers or self.kubernetes is not None
 
 
 class Disks(Part):
@@ -210,8 +245,8 @@ class Kubernetes(Part):
     that may have pods of the run, ``zones`` the zone (``topology.kubernetes.io/zone``) of each rack.
     """
 
-    context: Annotated[str | None, Field(min_length=1, max_length=253)] = None
-    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "auto"
+    context: Context = None
+    namespace: Namespace = "auto"
     storage_class: Annotated[str | None, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}$")] = None
     node_selector: dict[Annotated[str, Field(min_length=1, max_length=317)], ConfigText] = {}
     zones: dict[RackName, Annotated[str, Field(min_length=1, max_length=63)]] = {}

@@ -77,8 +77,14 @@ class NodeControl(Protocol):
     def has_pods(self) -> bool:
         """Return True if the nodes are pods on a Kubernetes cluster."""
 
-    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
-        """Delete a node's pod, by default with its own grace period; return when the API server has accepted it."""
+    def pods_return(self) -> bool:
+        """Return True if a controller of the cluster makes a deleted pod again at once, as for a stateful set."""
+
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+        """Delete a node's pod, by default with its own grace period; return when the API server has accepted it.
+
+        With ``evict``, raises ClusterError if a disruption budget of the pods does not allow it.
+        """
 
 
 class Probe(Protocol):

@@ -41,6 +41,7 @@ from aftershock.results.studies.audit import (
 )
 from aftershock.results.studies.part import Part
 from aftershock.results.studies.ranks import Paired
+from aftershock.results.studies.recount import Recount
 from aftershock.results.studies.scoring import Line, cluster_checks, score
 from aftershock.results.studies.suite import CLUSTER, DIGITS, TITLES, client_of, registered
 
@@ -194,7 +195,9 @@ def _rows(record: Record, scenario: str, part: Part) -> list[_Row]:
         cells = cells_of(scenario, part)
         return [_Row(scenario, None, cells, advice_of(scenario, part, cells), changes_of(scenario, part, cells))]
     settings = broker_settings(part.run.timeline["cluster"])
-    scores = [score(row, part, registered(), settings) for row in registered().rows_of(scenario)]
+    rows = registered().rows_of(scenario)
+    counts = {workload: Recount(part, workload) for workload in {row.workload for row in rows}}
+    scores = [score(row, counts[row.workload], registered(), settings) for row in rows]
     return [_Row(one.line.scenario, one.line, [*one.cells], one.advice, one.changes) for one in scores]
 
 

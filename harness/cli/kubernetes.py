@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from aftershock.errors import AftershockError
+
 kubernetes = typer.Typer(help="Prepare a Kubernetes cluster for runs.", no_args_is_help=True)
 
 
@@ -13,13 +15,20 @@ def rbac(
         str | None,
         typer.Option(metavar="NAME", help="Namespace of the runs (default: runs make namespaces of their own)."),
     ] = None,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="The role to attach to brokers in pods of the namespace.")
+    ] = False,
+    agent: Annotated[bool, typer.Option("--agent", help="With --attach: for plans with `agent: true`, too.")] = False,
     user: Annotated[str, typer.Option(metavar="NAME", help="User to whom the role is bound.")] = "USER",
 ) -> int:
     """Print the least role that a run needs, and its binding, for `kubectl apply -f -`."""
     from aftershock.faults.sections.document import dump_yaml
+    from aftershock.harness.cluster.kubernetes.broker_pods import AGENT_NEEDS, NEEDS
     from aftershock.harness.lifecycle.launch_kubernetes import role
 
-    documents = role(namespace)
+    if (attach and namespace is None) or (agent and not attach):
+        raise AftershockError("--attach needs --namespace, that of the brokers' pods, and --agent needs --attach")
+    documents = role(namespace, (*NEEDS, *(AGENT_NEEDS if agent else ())) if attach else None)
     documents[-1]["subjects"][0]["name"] = user
     print("---\n".join(dump_yaml(document) for document in documents), end="")
     return 0

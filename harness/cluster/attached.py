@@ -8,7 +8,8 @@ Links have the same names as on clusters that the harness launches, for example 
 import base64
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,9 @@ from aftershock.harness.cluster.assignments import all_worker_names, group_names
 from aftershock.harness.cluster.broker_containers import refuse_strangers
 from aftershock.harness.cluster.cluster import out_of_sync, refuse_unlike
 from aftershock.harness.cluster.container_packets import ContainerPackets, remove_helpers
+from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.broker_pods import AgentsHeartbeat, BrokerPod, agents_of, broker_pods
+from aftershock.harness.cluster.kubernetes.broker_pods import check as check_pods
 from aftershock.harness.cluster.node import ContainerUsage, KafkaNode
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.cluster.topology import Node
@@ -35,6 +39,7 @@ from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.kafka.versions import lowered
+from aftershock.harness.safety import ownership
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address, Connection
@@ -200,11 +205,11 @@ def _split(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class NamedNodes(dict[BrokerId, KafkaNode]):
-    """Brokers with their containers; raises FaultError for a broker of which the plan names none."""
+class NamedNodes(dict[BrokerId, KafkaNode | BrokerPod]):
+    """Brokers with their containers or pods; raises FaultError for a broker of which the plan names none."""
 
-    def __missing__(self, broker: BrokerId) -> KafkaNode:
-        raise FaultError(f"the plan names no container of broker {broker} under `attach.containers`: add it there")
+    def __missing__(self, broker: BrokerId) -> KafkaNode | BrokerPod:
+        raise FaultError(f"the plan names no container or pod of broker {broker} under `attach`: add it there")
 
 
 def link_name(attach: Attach, broker: int) -> str:
@@ -266,12 +271,18 @@ class AttachedCluster:
         return {broker.id: names.get(broker.rack or "", broker.rack or NO_RACK) for broker in self._description.brokers}
 
     @cached_property
-    def nodes(self) -> Mapping[BrokerId, KafkaNode]:
+    def kubernetes(self) -> Api:
+        """Client of the Kubernetes cluster whose pods the plan names."""
+        plan = self.descriptor.attach.kubernetes
+        return Api(plan.context if plan else None)
+
+    @cached_property
+    def containers(self) -> Mapping[BrokerId, KafkaNode]:
         """Brokers whose containers the plan names; raise ClusterError for a container that the engine does not have.
 
         Kafka is not asked, so that the containers can be healed while no broker is reachable.
         """
-        containers, nodes = self.descriptor.attach.containers, NamedNodes()
+        containers, nodes = self.descriptor.attach.containers, dict[BrokerId, KafkaNode]()
         if not containers:
             return nodes
         client = engine.connect()
@@ -283,32 +294,42 @@ class AttachedCluster:
         return nodes
 
     @cached_property
+    def nodes(self) -> Mapping[BrokerId, KafkaNode | BrokerPod]:
+        """Brokers whose containers or pods the plan names."""
+        plan = self.descriptor.attach.kubernetes
+        pods = broker_pods(plan, self.run_id, self.kubernetes) if plan else {}
+        return NamedNodes({**self.containers, **pods})
+
+    @cached_property
     def packets(self) -> ContainerPackets:
         """Packet rules in the containers of the plan; raise FaultError if the plan names none."""
-        if not self.nodes:
+        if not self.containers:
             raise FaultError("the plan names no container of a broker under `attach`, so no packet can be changed")
-        return ContainerPackets(self.run_id, self.nodes)
+        return ContainerPackets(self.run_id, self.containers)
 
-    def _check_containers(self) -> None:
-        """Raise ClusterError if a container does not run, or runs another broker than the plan says."""
-        for broker, node in self.nodes.items():
+    def _check_nodes(self) -> None:
+        """Raise ClusterError if a container or pod does not run, or a container runs another broker than planned."""
+        for broker, node in self.containers.items():
             if (state := node.state()) != "running":
                 name = node.container.name
                 raise ClusterError(
                     f"the container {name} of broker {broker} is {state}; start it, and run the plan again"
                 )
-        if self.nodes:
-            containers = {broker: node.container for broker, node in self.nodes.items()}
+        if self.containers:
+            containers = {broker: node.container for broker, node in self.containers.items()}
             refuse_strangers(engine.connect(), containers, self.client_addresses)
+        if plan := self.descriptor.attach.kubernetes:
+            check_pods([node for node in self.nodes.values() if isinstance(node, BrokerPod)], self.kubernetes, plan)
 
     def check(self) -> None:
         """Raise ClusterError if a broker, container or proxy of the plan is missing, or Kafka denies access."""
         attach = self.descriptor.attach
-        for broker in (*self.proxies.values(), *attach.brokers, *attach.containers):
+        pods = attach.kubernetes.brokers if attach.kubernetes else {}
+        for broker in (*self.proxies.values(), *attach.brokers, *attach.containers, *pods):
             if broker not in self.client_addresses:
                 brokers = ", ".join(map(str, self.client_addresses))
                 raise ClusterError(f"the attached cluster has no broker {broker}; its brokers are {brokers}")
-        self._check_containers()
+        self._check_nodes()
         if self.toxiproxy:
             self.toxiproxy.check()
         self.admin.topics()
@@ -338,6 +359,8 @@ class AttachedCluster:
     def close(self) -> None:
         if "admin" in vars(self):
             self.admin.close()
+        if "kubernetes" in vars(self):
+            self.kubernetes.close()
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
@@ -415,9 +438,11 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and helpers, and delete the topics that it created; return their names."""
+        if plan := self.descriptor.attach.kubernetes:
+            agents_of(plan, self.run_id, self.kubernetes).remove()
         if self.descriptor.attach.containers:
             remove_helpers(engine.connect(), self.run_id)
-
+        if self.descriptor.attach.changes_processes:
             # a broker that a heal has just started takes some seconds until it answers
             def missing_state() -> str:
                 try:
@@ -456,6 +481,22 @@ class AttachedCluster:
         )
         inserted_proxy.insert(self.run_id, ways, log)
 
+    @contextmanager
+    def agents(self) -> Iterator[None]:
+        """Keep the agents beside the brokers' pods for a ``with`` block, if the plan permits them."""
+        plan = self.descriptor.attach.kubernetes
+        if plan is None or not plan.agent:
+            yield
+            return
+        agents = agents_of(plan, self.run_id, self.kubernetes)
+        pods = [pod for node in self.nodes.values() if isinstance(node, BrokerPod) and (pod := node.pod())]
+        agents.start(pods, plan.container, ownership.labels_of(self.run_id, self._home, keep=False))
+        heartbeat = AgentsHeartbeat(agents)
+        try:
+            yield
+        finally:
+            heartbeat.end()
+
     def exits(self) -> Sequence[str]:
         return [node.exit_of() for node in self.nodes.values() if node.state() == "exited"]
 
@@ -465,6 +506,7 @@ class AttachedCluster:
             f"{security.protocol} {security.mechanism} as {security.user}" if security.mechanism else security.protocol
         )
         containers = {name: f"broker {broker}" for broker, name in attach.containers.items()}
+        pods = attach.kubernetes.brokers if attach.kubernetes else {}
         return {
             "bootstrap": {"admin": self.bootstrap(None), attach.rack: self.bootstrap(attach.rack)},
             "toxiproxy": self.toxiproxy and self.toxiproxy.url,
@@ -478,5 +520,6 @@ class AttachedCluster:
                 "proxies": {name: f"broker {broker}" for name, broker in self.proxies.items()},
                 "topics created": sorted(self.descriptor.created),
                 **({"containers": containers} if containers else {}),
+                **({"pods": {name: f"broker {broker}" for broker, name in pods.items()}} if pods else {}),
             },
         }

@@ -153,6 +153,8 @@ def heal_kubernetes(
                 continue
             with _exclusive(cluster.home if cluster.home.is_dir() else None):
                 client_processes.kill_workers(place.run_id)
+                if is_attached(cluster.home):
+                    actions += _heal_attached(cluster.home, log, explicit=explicit)
                 removed = remove_run(api, place)
                 close_run(cluster.home)
                 actions.append(f"{place.run_id}: removed {', '.join(removed)}")
@@ -193,7 +195,7 @@ def has_remains(client: docker.DockerClient | None, run_id: str, home: Path) -> 
                 return True
     if is_attached(home):
         left = read_descriptor(home)
-        if not left.over and (left.created or left.attach.containers or left.attach.proxy):
+        if not left.over and (left.created or left.attach.changes_processes or left.attach.proxy):
             return True  # topics, or containers of ours beside the user's
         if _has_orphaned_faults(home):
             return True

@@ -54,7 +54,8 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _QUOTA = re.compile(r"exceeded quota")
 
 NEEDS = (
-    *(("create", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims", "pods/exec")),
+    *(("create", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
+    *(("create", "", name) for name in ("pods/exec", "pods/eviction")),
     *(("get", "", kind) for kind in ("pods", "configmaps", "pods/log", "pods/exec")),
     *(("list", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
     *(("delete", "", kind) for kind in ("pods", "services", "configmaps", "persistentvolumeclaims")),
@@ -144,13 +145,15 @@ def _check_storage(plan: Kubernetes, classes: Iterable[Mapping[str, Any]], conte
         )
 
 
-def role(namespace: str | None) -> list[dict[str, Any]]:
+def role(namespace: str | None, needs: Iterable[tuple[str, str, str]] | None = None) -> list[dict[str, Any]]:
     """Return the least role for runs in a namespace, or, with None, for runs that make their own; as manifests.
+
+    ``needs`` is what the runs do there, by default launch clusters: verb, API group and resource.
 
     A run in a namespace that exists needs nothing outside. What it may not read of nodes and storage classes is then
     refused by the cluster itself, later and in the scheduler's words.
     """
-    needs = (*NEEDS, *(() if namespace else NAMESPACE_NEEDS))
+    needs = tuple(needs or (*NEEDS, *(() if namespace else NAMESPACE_NEEDS)))
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for resource in dict.fromkeys(resource for _, _, resource in needs):
         verbs = tuple(verb for verb, _, name in needs if name == resource)

@@ -32,6 +32,8 @@ from aftershock.harness.clients.arms import programs_of
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.attached import describe_cluster, secured_by
 from aftershock.harness.cluster.broker_containers import find
+from aftershock.harness.cluster.kubernetes import broker_pods
+from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.topology import SWITCHES, ClusterSpec
 from aftershock.workloads.load.security import SecuritySettings
 
@@ -176,7 +178,9 @@ def prepare(
         located = permitted_attachment(attach, checked.source_map.position, permissions)
         if located != attach:
             checked = _with_containers(checked, located)
-            log(f"containers of brokers: {', '.join(f'{b}: {name}' for b, name in located.containers.items())}")
+            pods = located.kubernetes.brokers if located.kubernetes else {}
+            names = ", ".join(f"{broker}: {name}" for broker, name in (located.containers or pods).items())
+            log(f"{'pods' if pods else 'containers'} of brokers: {names}")
     namespaces = permitted_namespaces(checked, permissions) if checked.plan.cluster.kubernetes else ()
     for warning in checked.warnings:
         log(f"warning: {warning}")
@@ -295,6 +299,13 @@ def permitted_attachment(attach: Attach, position: Callable[[Location], str], gi
             where = position(("cluster", "attach", "security", key))
             options.append(f"--secret {name}")
             problems.append(f"{where}: the plan would {does.format(name)}; add {options[-1]} if you trust the plan")
+    if (pods := attach.kubernetes) and pods.namespace not in {*given.namespaces, *project.permissions.namespaces}:
+        where = position(("cluster", "attach", "kubernetes", "namespace"))
+        options.append(f"--allow-namespace {pods.namespace}")
+        problems.append(
+            f"{where}: the plan would stop and delete pods in the namespace {pods.namespace}; add {options[-1]} if "
+            "you trust the plan"
+        )
     # without all permissions, no broker is asked, and containers are only known by their own settings
     located = _located(attach, ask=not problems)
     selector = next((key for key in ("compose", "labels") if getattr(attach, key)), "")
@@ -318,8 +329,14 @@ def _located(attach: Attach, *, ask: bool) -> Attach:
     """Return ``attach`` with the brokers' containers in the place of the compose file or labels that select them.
 
     Unless ``ask``, the brokers are not asked for their addresses; then containers that are only known by their
-    published ports are left out.
+    published ports are left out. Pods are not looked for either then.
     """
+    if attach.kubernetes and ask:
+        api = Api(attach.kubernetes.context)
+        named = broker_pods.find(api, attach.kubernetes)
+        api.close()
+        pods = attach.kubernetes.model_copy(update={"pods": None, "brokers": named})
+        return attach.model_copy(update={"kubernetes": pods})
     if not (attach.compose or attach.labels):
         return attach
     addresses = {}

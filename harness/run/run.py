@@ -185,6 +185,8 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
     descriptor.write(home.path)
     watchdog.watch(ownership.owner(), home.run_id, home.path)
     changed = "topics, settings and containers" if attach.containers else "topics and settings"
+    if attach.kubernetes:
+        changed = "topics, settings and pods"
     log(f"attaching to {attach.bootstrap}: only {changed} named in the plan are changed")
     with ExitStack() as resources:
         if attach.proxy:
@@ -198,7 +200,8 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
         refuse_missing_apis(job.timeline, attach, cluster.api_versions())
         versions = {**home.facts["versions"], **cluster.versions()}
         try:
-            drive_on(job, cluster, home, {"versions": versions}, progress)
+            with cluster.agents():
+                drive_on(job, cluster, home, {"versions": versions}, progress)
         finally:
             with defer_interrupts(log):
                 cluster.clear()

@@ -30,6 +30,7 @@ from aftershock.faults.targets.values import (
 from aftershock.faults.targets.world import World
 from aftershock.harness.cluster.attached import AttachedCluster, link_name
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.kubernetes.broker_pods import BrokerPod
 from aftershock.harness.cluster.kubernetes.cluster import KubernetesCluster
 from aftershock.harness.cluster.kubernetes.node import quantity
 from aftershock.harness.cluster.packets import Leg
@@ -56,8 +57,8 @@ from aftershock.workloads.kafka.wire.connection import Address
 class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     """All operations of faults on an attached cluster, on its topics, settings, links and containers, and on clients.
 
-    Brokers whose containers the plan names under ``attach.containers`` have the operations of launched nodes that need
-    no more than a container.
+    Brokers whose containers or pods the plan names under ``attach`` have the operations of launched nodes that need no
+    more than that.
     """
 
     kill, stop, start = NodesWorld.kill, NodesWorld.stop, NodesWorld.start
@@ -71,9 +72,10 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         self._clients = clients
         self._security = cluster.secured
         self._attach = attach = cluster.descriptor.attach
+        pods = attach.kubernetes
         self._proxies = {
             (name := link_name(attach, broker)): Proxy(name, "client", attach.rack, broker, None, 0, "")
-            for broker in sorted({*cluster.proxies.values(), *attach.containers})
+            for broker in sorted({*cluster.proxies.values(), *attach.containers, *(pods.brokers if pods else ())})
         }
         probes_max = 2 * len(self._proxies) + len(attach.containers) ** 2
         self._probing = ThreadPoolExecutor(max_workers=probes_max or 1, thread_name_prefix="probe")
@@ -88,10 +90,20 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         return False
 
     def has_pods(self) -> bool:
-        return False
+        return self._attach.kubernetes is not None
+
+    def pods_return(self) -> bool:
+        return True
+
+    @in_thread
+    def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+        node = self._attached.nodes[broker]
+        if not isinstance(node, BrokerPod):
+            raise FaultError(f"broker {broker} is in a container of the Docker engine, and in no pod")
+        node.delete_pod(None if grace_ms is None else math.ceil(grace_ms / 1000), evict=evict)
 
     async def state(self, broker: BrokerId) -> BrokerState:
-        """Return the state of a broker's container; of a broker without one, whether the cluster has it."""
+        """Return the state of a broker's container or pod; of a broker without, whether the cluster has it."""
         if node := self._attached.nodes.get(broker):
             return await asyncio.to_thread(node.state)
         return "running" if broker in await self.registered() else "exited"
@@ -296,9 +308,13 @@ class KubernetesWorld(
     def has_pods(self) -> bool:
         return True
 
+    def pods_return(self) -> bool:
+        return False
+
     @in_thread
-    def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
-        self._cluster.pods[broker].delete_pod(None if grace_ms is None else math.ceil(grace_ms / 1000))
+    def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+        grace_s = None if grace_ms is None else math.ceil(grace_ms / 1000)
+        self._cluster.pods[broker].delete_pod(grace_s, evict=evict)
 
     @in_thread
     def limits(self, broker: BrokerId) -> Limits:

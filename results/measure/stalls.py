@@ -8,13 +8,14 @@ A stall is a time in which records waited and no record succeeded, for a client 
 
 Rules. A stall begins with the last success or, if no record was waiting then, when the next record starts to wait (is
 *wanted*). A stall ends with the next success, or with the failure of the last waiting record if no record is wanted
-within the next second. An idle client never stalls, but a client with only failing records does. A produced record
-is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
-its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
-which is partition null. A record that a consumer never got waited until the end of the load; if the consumer stopped
-reading before it (event ``drain_incomplete``), until then. An input of a service that stood still when the run ended
-waited until the end of the run. A record that is sent in a transaction waits for its partition from the begin of the
-transaction: until then it waited for the transactions before, as the client as a whole did.
+within the next second. An idle client never stalls, but a client with only failing records does. A produced record is
+wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
+its intended time. A delivery of a record in doubt, which was never acknowledged, is not known to have waited. Records
+of unknown partition (failed before they were sent) are assigned to the client as a whole, which is partition null. A
+record that a consumer never got waited until the end of the load; if the consumer stopped reading before it (event
+``drain_incomplete``), until then. An input of a service that stood still when the run ended waited until the end of the
+run. A record that is sent in a transaction waits for its partition from the begin of the transaction: until then it
+waited for the transactions before, as the client as a whole did.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
 (``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
@@ -193,7 +194,8 @@ def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
     wait_us = F.col("done_us") - F.coalesce("wanted_us", "done_us")
     started = waiting.withColumns(
         {
-            "start_us": F.greatest("since_us", F.min("wanted_us").over(onwards)),
+            # a delivery whose producer got no acknowledgement may have been written just before
+            "start_us": F.greatest("since_us", F.min(F.coalesce("wanted_us", "done_us")).over(onwards)),
             "waited_us": F.max(wait_us).over(onwards),
         }
     )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.files import read_lines
@@ -138,6 +139,7 @@ class Recount:
         of_row = [row for row in part.run.timeline["workloads"] if row["name"] in (workload, workload + COPIES)]
         self.arms = {name: arm for row in of_row for name, arm in row["arms"].items()}
         self._workload_of = {name: row for row in of_row for name in row["arms"]}
+        self._outcomes: dict[str, pa.Table] = {}
         self._records: dict[tuple[str, str], Records] = {}
 
     @cached_property
@@ -172,7 +174,12 @@ class Recount:
 
     def records(self, arm: str, op: str = "produce") -> Records:
         if (arm, op) not in self._records:
-            self._records[arm, op] = Records.of(self.part.outcomes(op, COLUMNS, self.key(arm)))
+            if (
+                op not in self._outcomes
+            ):  # of all arms at once, because opening the files takes longer than reading them
+                self._outcomes[op] = self.part.outcomes(op, ("workload", "arm", *COLUMNS))
+            of_arm = (pc.field("workload") == self._workload_of[arm]["name"]) & (pc.field("arm") == arm)
+            self._records[arm, op] = Records.of(self._outcomes[op].filter(of_arm))
         return self._records[arm, op]
 
     def values(self, row: Row, client: str) -> dict[Unit, Value]:

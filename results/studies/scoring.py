@@ -79,9 +79,8 @@ def clients_of(arms: Mapping[str, object]) -> list[str]:
     return list(dict.fromkeys(client_of(arm) for arm in arms if arm != IDEAL))
 
 
-def score(row: Row, part: Part, suite: Suite, settings: Mapping[str, str]) -> Scored:
-    """Return a row of the card of a run; ``settings`` are those of its brokers."""
-    counts = Recount(part, row.workload)
+def score(row: Row, counts: Recount, suite: Suite, settings: Mapping[str, str]) -> Scored:
+    """Return a row of the card of a run; ``counts`` are of its workload, ``settings`` those of its brokers."""
     limit_s = suite.limit_s(row, settings)
     clients = clients_of(counts.arms)
     values = {client: counts.values(row, client) for client in clients}

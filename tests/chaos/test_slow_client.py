@@ -10,6 +10,7 @@ from aftershock.harness.campaigns import audit as lab
 from aftershock.harness.campaigns.card import broker_settings
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.studies.part import Part
+from aftershock.results.studies.recount import Recount
 from aftershock.results.studies.scoring import score
 from aftershock.results.studies.suite import registered
 from aftershock.tests.clients.build import CLIENTS, Missing
@@ -43,7 +44,7 @@ def test_it_is_last_where_connections_are_lost_and_only_there(aftershock: Any, s
     part = Part(scenario, read_judged_run(command.run_dir))
     settings = broker_settings(part.run.timeline["cluster"])
     for row in registered().rows_of(scenario):
-        scored = score(row, part, registered(), settings)
+        scored = score(row, Recount(part, row.workload), registered(), settings)
         ranks = {cell.client: cell.rank for cell in scored.cells}
         expected = {"twin": None, "slow": None} if scenario in UNAFFECTED else {"twin": 1, "slow": 2}
         assert expected == ranks, (row.id, scored.line, [cell.recovery for cell in scored.cells])

@@ -13,10 +13,11 @@ import pytest
 
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.targets.values import TransactionState
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.executor import execute
 from aftershock.faults.timeline.timeline import Timeline, from_json
-from aftershock.tests.random_plans import GROUP, TOPIC, drawable, random_plan
+from aftershock.tests.random_plans import GROUP, TOPIC, TRANSACTIONAL, drawable, random_plan
 from aftershock.tests.unit.faults import fake_world
 from aftershock.tests.unit.faults.conftest import Stage
 from aftershock.tests.unit.faults.fakes import links
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 SEEDS = range(50)
-FRAME = {
+FRAME: dict[str, Any] = {
     "name": "random",
     "cluster": {"kafka": "4.1.2", "disks": {"count": 2}},
     "topics": [{"name": "orders", "partitions": 6, "replication": 3, "config": {"min.insync.replicas": 2}}],
@@ -45,21 +46,29 @@ FRAME = {
 
 DISKLESS = FRAME | {"cluster": {"kafka": "4.1.2"}}
 """A frame for the kinds that need logs on a device: `disks` are in memory."""
+LEDGER = {
+    "name": "ledger",
+    "produce": {"topic": "orders", "rate": "60/s", "transaction": {"records": 10, "timeout": "10s"}},
+    "arms": {"baseline": {}},
+}
+TRANSACTED = FRAME | {"workloads": [*FRAME["workloads"], LEDGER]}
+"""A frame for the kinds that need a transactional producer."""
+FRAMES = (FRAME, DISKLESS, TRANSACTED)
 
 
 ON_DOCKER = sorted(kind for kind, fault in KINDS.items() if "kubernetes" not in fault.needs)
 
 
 @cache
-def kinds_of_frame(*, disks: bool) -> frozenset[str]:
-    return frozenset(drawable(FRAME if disks else DISKLESS))
+def kinds_of_frame(number: int) -> frozenset[str]:
+    return frozenset(drawable(FRAMES[number]))
 
 
 def plan(seed: int) -> str:
     """Return the random plan of a seed; each kind is required in one of the plans."""
     musts = ON_DOCKER[seed :: len(SEEDS)]
-    disks = kinds_of_frame(disks=True).issuperset(musts)
-    return random_plan(seed, FRAME if disks else DISKLESS, kinds_of_frame(disks=disks), musts=musts)
+    number = next(number for number in range(len(FRAMES)) if kinds_of_frame(number).issuperset(musts))
+    return random_plan(seed, FRAMES[number], kinds_of_frame(number), musts=musts)
 
 
 def timeline(text: str, seed: int) -> Timeline:
@@ -82,9 +91,14 @@ class Played:
 
 
 def furnish(world: FakeWorld) -> None:
-    """Add fetch sessions, and a consumer group of three members and two in reserve that has committed offsets."""
+    """Add fetch sessions, a producer in a transaction, and a group of readers that has committed offsets.
+
+    The group has three members, and two in reserve.
+    """
     world.sessions = {broker: set(range(1, 10)) for broker in world.sessions}
     world._partitions["__consumer_offsets", 0] = replace(world._partitions[TOPIC, 0], topic="__consumer_offsets")
+    world._partitions["__transaction_state", 0] = replace(world._partitions[TOPIC, 0], topic="__transaction_state")
+    world.transactional[TRANSACTIONAL] = TransactionState(TRANSACTIONAL, "Ongoing", 7, 0, frozenset({(TOPIC, 0)}))
     world.offsets[GROUP] = {(TOPIC, number): 10 for number in range(6)}
     for number in range(2, 6):
         name, reserve = f"{CONSUMER}-{number}", number > 3

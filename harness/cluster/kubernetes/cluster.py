@@ -166,9 +166,12 @@ class Heartbeat:
         number = 0
         while not self._ended.wait(BEAT_S):
             number += 1
-            change = {"metadata": {"annotations": {BEAT: str(number)}}}
             with suppress(AftershockError):  # the API server may come back
-                self._api.patch("ConfigMap", self._place.namespace, self._place.root, change)
+                self._tell(number)
+
+    def _tell(self, number: int) -> None:
+        change = {"metadata": {"annotations": {BEAT: str(number)}}}
+        self._api.patch("ConfigMap", self._place.namespace, self._place.root, change)
 
 
 def silent_runs(api: Api, places: Collection[Place]) -> list[Place]:

@@ -254,7 +254,7 @@ class PodNode:
                 raise
         self._await_start()
 
-    def delete_pod(self, grace_s: int | None) -> None:
+    def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> None:
         """Delete the node's pod by the API, by default with the pod's grace period; with 0, its end is not awaited.
 
         Its services forget it before. They would lead to its address for a moment after its end, and a connection that
@@ -264,7 +264,7 @@ class PodNode:
         if pod := self.pod():
             name = pod["metadata"]["name"]
             self._api.patch("Pod", self._place.namespace, name, {"metadata": {"labels": {SERVED: None}}})
-            self._api.delete("Pod", self._place.namespace, name, grace_s=grace_s)
+            (self._api.evict if evict else self._api.delete_pod)(self._place.namespace, name, grace_s)
 
     def vanish(self) -> None:
         raise ClusterError(f"the node {self.node.name} can't lose its network and keep its process")

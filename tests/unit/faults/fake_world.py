@@ -115,6 +115,7 @@ class FakeWorld(
         self.shut: set[str] = set()
         self.hosts = True
         self.pods = False
+        self.controlled = False  # True if a controller makes deleted pods again
         self.refusing: set[BrokerId] = set()  # dead nodes whose host stays
         self.vanished: set[BrokerId] = set()  # dead nodes that closed no connection
         self.fragile_hosts = False  # True if no host survives its node, and if a dying node closes its connections
@@ -136,9 +137,12 @@ class FakeWorld(
     def has_pods(self) -> bool:
         return self.pods
 
-    async def delete_pod(self, broker: BrokerId, grace_ms: int | None) -> None:
+    def pods_return(self) -> bool:
+        return self.controlled
+
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
         """Move the leaders, as a graceful shutdown does; the pod is forgotten at once."""
-        await self._called("delete_pod", (broker, grace_ms))
+        await self._called("delete_pod", (broker, grace_ms, *(("evicted",) if evict else ())))
         self._lose(broker, "exited")
 
     async def dial_node(self, broker: BrokerId) -> Outcome:

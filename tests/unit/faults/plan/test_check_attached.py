@@ -71,6 +71,38 @@ def test_brokers_in_named_containers_may_be_stopped(fault: str) -> None:
     )
 
 
+PODS = "bootstrap: 'k:1', kubernetes: {namespace: kafka, pods: strimzi.io/cluster=prod%s}"
+
+
+@pytest.mark.parametrize("fault", [*IN_CONTAINERS[:4], "{kind: stop, broker: 1, at: 0s, for: 4s}"])
+def test_brokers_in_pods_are_stopped_by_agents(fault: str) -> None:
+    check(load_plan(written(PODS % ", agent: true", fault)).plan)
+    assert "permit a privileged pod beside the brokers with `agent: true`" in problems_of(written(PODS % "", fault))
+
+
+def test_a_pod_is_deleted_without_an_agent() -> None:
+    delete = "{kind: delete_pod, broker: 1, at: 0s, for: 10s}"
+    check(load_plan(written(PODS % "", delete)).plan)
+    named = "bootstrap: 'k:1', kubernetes: {namespace: kafka, brokers: {0: kafka-0}}"
+    assert "broker 1 has no pod under `attach.kubernetes.brokers`, which has those of 0" in problems_of(
+        written(named, delete)
+    )
+    assert "name them under `attach.kubernetes`" in problems_of(written(REACHED, delete))
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("{kind: crash_loop, broker: 1, at: 0s, for: 20s}", "(CrashLoopBackOff), so it can't go on"),
+        (IN_CONTAINERS[4], "the limits of a pod are not changed yet"),
+        ("{kind: kill, broker: 1, host: stays, at: 0s, for: 4s}", "needs `hosts`, which only a launched cluster has"),
+        ("{kind: disk_full, broker: 1, at: 0s, for: 4s}", "the files and disks of the brokers are yours"),
+    ],
+)
+def test_what_pods_do_not_offer(fault: str, why: str) -> None:
+    assert why in problems_of(written(PODS % ", agent: true", fault))
+
+
 IN_NETWORKS = [
     "{kind: cut, broker: 1, at: 0s, for: 4s}",
     "{kind: cut, between: [[1], [2]], at: 0s, for: 4s}",
@@ -160,6 +192,11 @@ def test_what_is_refused(fault: str, why: str) -> None:
         ("bootstrap: 'k:1', containers: {1: a}, compose: b", "`containers` and `compose` both select"),
         ("bootstrap: 'k:1', compose: a, labels: {b: c}", "`compose` and `labels` both select"),
         ("bootstrap: 'k:1', labels: {'a b': c}", "got `a b`"),
+        ("bootstrap: 'k:1', compose: a, kubernetes: {namespace: k, pods: x}", "`compose` and `kubernetes` both select"),
+        ("bootstrap: 'k:1', kubernetes: {namespace: k}", "name the brokers' pods"),
+        ("bootstrap: 'k:1', kubernetes: {namespace: k, pods: x, brokers: {1: a}}", "name the brokers' pods"),
+        ("bootstrap: 'k:1', kubernetes: {namespace: k, brokers: {1: a, 2: a}}", "two brokers have the same pod"),
+        ("bootstrap: 'k:1', kubernetes: {namespace: K_1, pods: x}", "got `K_1`"),
         ("bootstrap: 'k:1', proxy: insert, toxiproxy: 'p:1', proxies: {a: 1}", "remove it, or your own `toxiproxy`"),
         ("bootstrap: 'k:1', proxy: always", "insert"),
         ("bootstrap: 'k:1', create: [odrers]", "did you mean `orders`?"),

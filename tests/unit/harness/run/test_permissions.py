@@ -95,6 +95,39 @@ def test_each_container_is_refused_with_its_flag(project: Path) -> None:
     assert permitted("kafka-1").attach
 
 
+def test_a_namespace_of_pods_is_refused_with_its_flag(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods are looked for only with all permissions; then their names take the place of the selector."""
+    asked = list[str | None]()
+
+    class Cluster:
+        def __init__(self, context: str | None) -> None:
+            asked.append(context)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(job, "Api", Cluster)
+    monkeypatch.setattr(job.broker_pods, "find", lambda *_: {0: "prod-kafka-0"})
+    text = PLAN.format(bootstrap=BOOTSTRAP, admin=ADMIN, name="KAFKA_PASSWORD")
+    text = text.replace(
+        "    proxies:", "    kubernetes: {namespace: kafka, pods: app=kafka, context: kind}\n    proxies:"
+    )
+
+    def permitted(*namespaces: str) -> Job:
+        given = Permissions(ADDRESSES, ("KAFKA_PASSWORD",), (), namespaces)
+        return prepare(text, (), 1, print, permissions=given)
+
+    with pytest.raises(PlanError, match="pods in the namespace kafka; add --allow-namespace kafka if you trust"):
+        permitted("kafk")
+    assert [] == asked
+    attach = permitted("kafka").attach
+    assert attach
+    assert attach.kubernetes
+    assert ({0: "prod-kafka-0"}, None, ["kind"]) == (dict(attach.kubernetes.brokers), attach.kubernetes.pods, asked)
+    (project / "aftershock.toml").write_text('allow_namespaces = ["kafka"]\n')
+    assert permitted().attach
+
+
 @pytest.mark.parametrize(
     ("selector", "line"), [("compose: shop.yml", 9), ("labels: {com.docker.compose.project: shop}", 9)]
 )

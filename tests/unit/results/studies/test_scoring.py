@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aftershock.results.model.check import Check, Status
+from aftershock.results.studies.recount import Recount
 from aftershock.results.studies.scoring import Scored, cluster_checks, score
 from aftershock.results.studies.suite import Row, copies, registered
 from aftershock.tests.unit.results.studies.audited import CLUSTER, audited
@@ -38,7 +39,7 @@ def scored(
     }
     part = audited(home / "run", outages, *checks, clients=clients)
     assert CLUSTER == part.run.timeline["cluster"]
-    return score(row, part, registered(), SETTINGS)
+    return score(row, Recount(part, row.workload), registered(), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,9 @@ def test_checks_count_in_their_own_workload(tmp_path: Path) -> None:
     outages = dict.fromkeys(copies("java", 3), (3.0, 3.0))
     part = audited(tmp_path / "run", outages, named, workloads=("orders", "unkeyed"))
     unkeyed = replace(HALF_OPEN, workload="unkeyed")
-    marks = [score(row, part, registered(), SETTINGS).cells[0].mark for row in (HALF_OPEN, unkeyed)]
+    marks = [
+        score(row, Recount(part, row.workload), registered(), SETTINGS).cells[0].mark for row in (HALF_OPEN, unkeyed)
+    ]
     assert ["kept", "broken"] == marks
 
 

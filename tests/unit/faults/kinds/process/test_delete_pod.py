@@ -45,7 +45,7 @@ async def test_a_forced_deletion_says_nothing_about_leaders(pods: Stage) -> None
 async def test_an_api_server_that_forgets_a_broker_that_runs(pods: Stage) -> None:
     """The deletion of the object alone is no effect: the broker answers, so the injection fails, and is undone."""
 
-    async def forgotten(*_: object) -> None:
+    async def forgotten(*_: object, **__: object) -> None:
         return
 
     pods.world.delete_pod = forgotten  # type: ignore[method-assign, assignment]
@@ -58,6 +58,21 @@ async def test_a_successor_that_comes_up_meanwhile(pods: Stage) -> None:
     """Such as that of a controller, which is no longer the fault that was planned."""
     await pods.play_with(3_500, lambda: pods.world._regain(1), DELETE)  # type: ignore[arg-type]
     assert not pods.all_ok("gone")
+
+
+async def test_a_pod_that_its_controller_makes_again(pods: Stage) -> None:
+    """The broker was down, which is witnessed once; its successor ends the fault."""
+    pods.world.controlled = True
+    await pods.play(DELETE)
+    assert ["partitions", "answers"] == [witness.unit for witness in pods.journal.witnesses("gone")]
+    assert pods.all_ok("gone")
+    assert pods.world.called("start") == [1]
+
+
+async def test_an_eviction(pods: Stage) -> None:
+    await pods.play(DELETE.replace("for: 6s", "for: 6s, evict: true"))
+    assert pods.world.called("delete_pod") == [(1, None, "evicted")]
+    assert pods.all_ok("gone")
 
 
 async def test_nodes_that_are_no_pods(pods: Stage) -> None:

@@ -118,9 +118,14 @@ def test_failures_within_a_second_are_one_stall(spark: "SparkSession") -> None:
 
 
 def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> None:
-    """A record intended at 0 s, acknowledged at 5 s and delivered at 7.5 s is a stall of 2.5 s, not of 6.5 s."""
+    """A record intended at 0 s, acknowledged at 5 s and delivered at 7.5 s is a stall of 2.5 s, not of 6.5 s.
+
+    A record in doubt may have been written just before its delivery, which therefore ends a silence and no stall.
+    """
     rows = [("produce", 0, 100, 900, "ok"), ("consume", 0, 100, 1000, None)]
     rows += [("produce", 1, 0, 5000, "ok"), ("consume", 1, 0, 7500, None)]
+    rows += [("produce", 2, 1000, 6000, "in_doubt"), ("consume", 2, 1000, 8700, None)]
+    rows += [("produce", 3, 8000, 8750, "ok"), ("consume", 3, 8000, 8800, None)]
     told = [(op, seq, from_ms * 1000, done_ms * 1000, status) for op, seq, from_ms, done_ms, status in rows]
     shape = "op string, seq bigint, intended_us bigint, done_us bigint, status string"
     samples = spark.createDataFrame(told, shape).selectExpr(
@@ -132,6 +137,9 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
             "'t' as topic",
             "0 as partition",
             "true as due",
+            "string(null) as error",
+            "bigint(null) as sent_us",
+            "bigint(null) as deadline_us",
             "*",
         )
     )

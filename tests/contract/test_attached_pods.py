@@ -1,0 +1,242 @@
+"""A stateful set that Aftershock did not launch, labelled as Strimzi does: its pods are stopped, deleted and healed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.harness.cluster.images import build
+from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.node import container_status
+from aftershock.harness.cluster.topology import LOG_DIR
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.safety.ownership import RUN
+from aftershock.tests.local_kubernetes import running
+
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(600)]
+NAMESPACE, NAME = "shop", "prod-kafka"
+LABELS = {"strimzi.io/cluster": "prod", "strimzi.io/name": NAME}
+BROKERS = 3
+READY_S = 90.0
+# the number of a pod is its broker's id, and a service of its own is the address that stays
+START = """n=${HOSTNAME##*-}
+eval "host=\\$HOST_$n"
+export KAFKA_NODE_ID=$n
+export KAFKA_ADVERTISED_LISTENERS="CLIENT://$host:9092,INNER://$HOSTNAME.prod-kafka-brokers:9094"
+exec /etc/kafka/docker/run
+"""
+PLAN = """\
+name: pods
+cluster:
+  attach:
+    bootstrap: BOOTSTRAP
+    create: [orders]
+    kubernetes: {namespace: shop, pods: strimzi.io/cluster=prod, agent: true}
+topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, deadline: 30s}
+    consume: {topic: orders}
+    arms: {confluent: {settings: {socket.timeout.ms: 6000, reconnect.backoff.max.ms: 1000}}}
+timing: {warmup: {min: 3s, max: 20s}, steady: 3s, recovery: 10s}
+faults: FAULTS
+slo: ["lost == 0"]
+"""
+ALL = """
+  - {id: killed, kind: kill, broker: 1, at: 0s, for: 6s}
+  - {id: paused, kind: pause, broker: 2, at: 20s, for: 6s}
+  - {id: stopped, kind: stop, broker: 0, at: 40s, for: 6s}
+  - {id: deleted, kind: delete_pod, broker: 1, at: 65s, for: 15s}
+  - {id: evicted, kind: delete_pod, evict: true, broker: 2, at: 95s, for: 15s}
+"""
+
+
+def service(name: str, selector: Mapping[str, str], **spec: Any) -> dict[str, Any]:
+    ports = [{"name": f"p{port}", "port": port} for port in (9092, 9093, 9094)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"selector": dict(selector), "ports": ports, "publishNotReadyAddresses": True, **spec},
+    }
+
+
+def stateful_set(hosts: Mapping[int, str]) -> dict[str, Any]:
+    voters = ",".join(f"{n}@{NAME}-{n}.{NAME}-brokers:9093" for n in range(BROKERS))
+    settings = {
+        "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": voters,
+        "KAFKA_LISTENERS": "CLIENT://:9092,CONTROLLER://:9093,INNER://:9094",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT,INNER:PLAINTEXT",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "INNER",
+        "KAFKA_LOG_DIRS": LOG_DIR,
+        "KAFKA_BROKER_SESSION_TIMEOUT_MS": "3000",
+        "KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "500",
+        "KAFKA_HEAP_OPTS": "-Xms192m -Xmx256m",
+    }
+    settings |= {f"HOST_{n}": host for n, host in hosts.items()}
+    container = {
+        "name": "kafka",
+        "image": build.kafka("4.3.1").name,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", START],
+        "env": [{"name": name, "value": value} for name, value in settings.items()],
+        "volumeMounts": [{"name": "data", "mountPath": LOG_DIR, "subPath": "kafka"}],
+        "readinessProbe": {"tcpSocket": {"port": 9092}, "periodSeconds": 1},
+    }
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "serviceName": f"{NAME}-brokers",
+            "replicas": BROKERS,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": LABELS},
+            "template": {
+                "metadata": {"labels": LABELS},
+                "spec": {
+                    "enableServiceLinks": False,
+                    "securityContext": {"fsGroup": 1000},
+                    "containers": [container],
+                },
+            },
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    with running(), closing(Api()) as api:
+        yield api
+
+
+def not_ready(api: Api) -> str:
+    pods = api.objects("Pod", NAMESPACE, "strimzi.io/cluster=prod")
+    ready = [pod for pod in pods if container_status(pod).get("ready") and "deletionTimestamp" not in pod["metadata"]]
+    return "" if len(ready) == BROKERS else f"{len(ready)} of {BROKERS} pods are ready"
+
+
+@pytest.fixture(scope="module")
+def bootstrap(api: Api) -> Iterator[str]:
+    """Run the user's brokers; yield the address at which clients find them."""
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    api.create(service(f"{NAME}-brokers", LABELS, clusterIP="None"))
+    front = api.create(service(f"{NAME}-bootstrap", LABELS, publishNotReadyAddresses=False))["spec"]["clusterIP"]
+    own = {n: {"statefulset.kubernetes.io/pod-name": f"{NAME}-{n}"} for n in range(BROKERS)}
+    hosts = {n: api.create(service(f"{NAME}-{n}", labels))["spec"]["clusterIP"] for n, labels in own.items()}
+    api.create(stateful_set(hosts))
+    assert "" == still_lacking(lambda: not_ready(api), READY_S)
+    yield f"{front}:9092"
+    api.delete("Namespace", None, NAMESPACE)
+    assert "" == still_lacking(lambda: NAMESPACE if api.find("Namespace", None, NAMESPACE) else "", READY_S)
+
+
+@pytest.fixture
+def unchanged(api: Api, bootstrap: str) -> Iterator[None]:
+    """Assert that the pods are as they were, apart from starts, and that no object of ours is left."""
+    assert bootstrap
+
+    def objects() -> list[tuple[str, str]]:
+        kinds = ("Namespace", "Pod", "Service", "ConfigMap", "PersistentVolumeClaim")
+        return sorted((kind, item["metadata"]["name"]) for kind in kinds for item in api.objects(kind))
+
+    before = objects()
+    yield
+    assert "" == still_lacking(lambda: not_ready(api), READY_S)
+    assert before == objects()
+
+
+def command(plan: Path, address: str, out: Path) -> list[str]:
+    permissions = ["--allow-attach", address, "--allow-namespace", NAMESPACE]
+    words = ["run", str(plan), "--out", str(out), "--json", *permissions]
+    return [sys.executable, "-m", "aftershock.harness.cli", *words]
+
+
+def written(tmp_path: Path, bootstrap: str, faults: str) -> Path:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN.replace("BOOTSTRAP", bootstrap).replace("FAULTS", faults))
+    return plan
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_each_kind_takes_effect_and_heals(bootstrap: str, tmp_path: Path) -> None:
+    plan = written(tmp_path, bootstrap, ALL)
+    ended = subprocess.run(command(plan, bootstrap, tmp_path / "runs"), capture_output=True, text=True, check=False)
+    assert ended.returncode in (0, 2), ended.stderr[-3000:]
+    (home,) = (tmp_path / "runs").glob("2*")
+    lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
+    ends = {line["fault"]: line["state"] for line in lines}
+    assert dict.fromkeys(("killed", "paused", "stopped", "deleted", "evicted"), "healed") == ends
+    proven = ("witness", "exposure", "integrity")
+    checks = [check for check in json.loads(ended.stdout)["checks"] if check["kind"] in proven]
+    assert {*proven} == {check["kind"] for check in checks}
+    assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_disruption_budget_refuses_an_eviction(api: Api, bootstrap: str, tmp_path: Path) -> None:
+    budgets = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}}
+    spec = {"spec": {"minAvailable": BROKERS, "selector": {"matchLabels": LABELS}}}
+    api._json("POST", budgets, "create a budget", {}, budget | spec)
+    try:
+        plan = written(
+            tmp_path, bootstrap, "[{id: evicted, kind: delete_pod, evict: true, broker: 2, at: 0s, for: 9s}]"
+        )
+        ended = subprocess.run(command(plan, bootstrap, tmp_path / "runs"), capture_output=True, text=True, check=False)
+    finally:
+        api._json("DELETE", f"{budgets}/all", "delete the budget")
+    assert 2 == ended.returncode, ended.stderr[-3000:]
+    assert "it would violate the pod's disruption budget" in ended.stderr
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("machine", ["here", "gone"])
+def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstrap: str, tmp_path: Path) -> None:
+    """Its watchdog heals; without it and the runner's files, the agents let all go on, and any machine removes them."""
+    plan = written(tmp_path, bootstrap, "[{id: paused, kind: pause, broker: 1, at: 0s, for: 120s}]")
+    runner = subprocess.Popen(
+        command(plan, bootstrap, tmp_path / "runs"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+
+        def not_paused() -> str:
+            journals = [*(tmp_path / "runs").glob("2*/journal.jsonl")]
+            return "" if journals and '"injected"' in journals[0].read_text() else "not yet"
+
+        assert "" == still_lacking(not_paused, READY_S)
+        (home,) = (tmp_path / "runs").glob("2*")
+        if machine == "gone":
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                if path.parent.name != str(runner.pid) and home.name.encode() in path.read_bytes():
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+            (home / "attached.json").unlink()
+    finally:
+        runner.kill()
+        runner.wait()
+    if machine == "gone":
+        began_s = time.monotonic()
+        assert "" == still_lacking(lambda: not_serving(api, home.name), 60.0)
+        assert time.monotonic() - began_s < 60.0
+        heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
+        subprocess.run(heal, check=True, cwd=tmp_path)
+    assert "" == still_lacking(lambda: "agents" if api.objects("Pod", NAMESPACE, RUN) else "", READY_S)
+
+
+def not_serving(api: Api, run_id: str) -> str:
+    """Say that an agent still runs; it ends only after it let all processes go on."""
+    agents = api.objects("Pod", NAMESPACE, f"{RUN}={run_id}")
+    return "" if all(agent["status"]["phase"] == "Succeeded" for agent in agents) else "the agent runs"
