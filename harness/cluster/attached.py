@@ -438,7 +438,7 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and helpers, and delete the topics that it created; return their names."""
-        if plan := self.descriptor.attach.kubernetes:
+        if (plan := self.descriptor.attach.kubernetes) and plan.agent:
             agents_of(plan, self.run_id, self.kubernetes).remove()
         if self.descriptor.attach.containers:
             remove_helpers(engine.connect(), self.run_id)

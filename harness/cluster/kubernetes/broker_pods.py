@@ -21,7 +21,7 @@ from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId, BrokerState
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
-from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat, remove_run
+from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat
 from aftershock.harness.cluster.kubernetes.manifests import MANAGED, Place
 from aftershock.harness.cluster.kubernetes.node import Pod, container_status, hindrance
 from aftershock.harness.cluster.node import ContainerUsage
@@ -32,6 +32,7 @@ _IDS = ("KAFKA_NODE_ID", "KAFKA_BROKER_ID", "KAFKA_CFG_NODE_ID", "KAFKA_CFG_BROK
 _NUMBER = re.compile(r"-(\d+)$")
 _STARTED_S = 60.0
 _SHUT_DOWN_S = 60.0
+_ENDED_S = 30.0
 _FOLDER = "/run/aftershock"
 _AGENT = "agent"
 TICK_S = 0.2
@@ -295,8 +296,15 @@ class Agents:
                 self.api.execute(self.place.namespace, pod["metadata"]["name"], _AGENT, ["sh", "-c", _BEAT])
 
     def remove(self) -> None:
-        """Remove the agents, which let all processes go on, and their config map."""
-        remove_run(self.api, self.place)
+        """Remove the agents, which let all processes go on, and their config map; raise ClusterError if one stays."""
+        selector = f"{RUN}={self.place.run_id}"
+        for pod in self.api.objects("Pod", self.place.namespace, selector):
+            self.api.delete("Pod", self.place.namespace, pod["metadata"]["name"])
+        if still_lacking(
+            lambda: "they end" if self.api.objects("Pod", self.place.namespace, selector) else "", _ENDED_S
+        ):
+            raise ClusterError(f"the agents of the run {self.place.run_id} are still there after {_ENDED_S:.0f} s")
+        self.api.delete("ConfigMap", self.place.namespace, self.place.root)
 
 
 def agents_of(plan: AttachKubernetes, run_id: str, api: Api) -> Agents:
