@@ -2,8 +2,8 @@
 
 A plan names the pods, or selects them by their labels. The broker of a pod is known from its container's environment,
 else from the number at the end of its name, which is the broker's id in clusters of Strimzi, Confluent for Kubernetes
-and most stateful sets. A run refuses ids that the attached cluster does not have; that the pods are of this cluster, and
-not of another with the same ids, is the user's word.
+and most stateful sets. A run refuses ids that the attached cluster does not have; that the pods are of this cluster,
+and not of another with the same ids, is the user's word.
 
 From inside a container, SIGKILL and SIGSTOP do nothing to process 1. An **agent** is a privileged pod on the same
 Kubernetes node that sees all its processes. It has no permission on the API. The kubelet starts a killed container
@@ -291,20 +291,20 @@ class Agents:
 
     def beat(self) -> None:
         """Tell all agents that the run is alive."""
-        for pod in self.api.objects("Pod", self.place.namespace, f"{RUN}={self.place.run_id}"):
+        for pod in self._pods():
             with suppress(AftershockError):  # the next beat may reach it
                 self.api.execute(self.place.namespace, pod["metadata"]["name"], _AGENT, ["sh", "-c", _BEAT])
 
     def remove(self) -> None:
         """Remove the agents, which let all processes go on, and their config map; raise ClusterError if one stays."""
-        selector = f"{RUN}={self.place.run_id}"
-        for pod in self.api.objects("Pod", self.place.namespace, selector):
+        for pod in self._pods():
             self.api.delete("Pod", self.place.namespace, pod["metadata"]["name"])
-        if still_lacking(
-            lambda: "they end" if self.api.objects("Pod", self.place.namespace, selector) else "", _ENDED_S
-        ):
+        if still_lacking(lambda: "they end" if self._pods() else "", _ENDED_S):
             raise ClusterError(f"the agents of the run {self.place.run_id} are still there after {_ENDED_S:.0f} s")
         self.api.delete("ConfigMap", self.place.namespace, self.place.root)
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return self.api.objects("Pod", self.place.namespace, f"{RUN}={self.place.run_id}")
 
 
 def agents_of(plan: AttachKubernetes, run_id: str, api: Api) -> Agents:
