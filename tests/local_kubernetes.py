@@ -51,8 +51,10 @@ def as_user(
     token = api._json("POST", f"{accounts}/{user}/token", "get a token", {}, request)["status"]["token"]
     for manifest in role:
         kind = "roles" if manifest["kind"] == "Role" else "rolebindings"
+        manifest["metadata"]["name"] = user  # accounts of one namespace have roles of their own
         if kind == "rolebindings":
             manifest["subjects"] = [{"kind": "ServiceAccount", "name": user, "namespace": namespace}]
+            manifest["roleRef"]["name"] = user
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{kind}"
         api._json("POST", path, "create it", {}, manifest)
     document = copy.deepcopy(load(Path(os.environ["KUBECONFIG"])).data)

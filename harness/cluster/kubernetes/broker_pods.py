@@ -391,8 +391,8 @@ class BrokerPod:
     def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> None:
         """Delete the pod by the API, by default with its grace period; its controller makes the next one."""
         if pod := self.pod():
-            self._deleted = pod["metadata"]["uid"]
             (self._api.evict if evict else self._api.delete_pod)(self._plan.namespace, self.name, grace_s)
+            self._deleted = pod["metadata"]["uid"]
 
     def _run(self, script: str) -> None:
         pod = self.pod()

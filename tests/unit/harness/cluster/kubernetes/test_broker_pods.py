@@ -142,6 +142,21 @@ def test_an_agent_that_has_ended_has_let_its_brokers_go_on() -> None:
         one.state()
 
 
+def test_a_pod_whose_deletion_was_refused_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a disruption budget: the broker that runs is the one that it was."""
+    monkeypatch.setattr(broker_pods, "_STARTED_S", 0.0)
+    api = OnePodApi(pod("prod-kafka-0"))
+    one = broker_pod(api)
+
+    def refuse(*_: object) -> None:
+        raise RefusedError("it would violate the pod's disruption budget", 429)
+
+    monkeypatch.setattr(api, "delete_pod", refuse)
+    with pytest.raises(RefusedError):
+        one.delete_pod(None)
+    one.restart()
+
+
 def test_a_start_waits_for_the_successor_of_a_deleted_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server lists a deleted pod, which still runs, until the kubelet has ended it."""
     monkeypatch.setattr(broker_pods, "_STARTED_S", 0.0)
