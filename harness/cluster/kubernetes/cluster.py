@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from aftershock.errors import AftershockError, ClusterError, FaultError
+from aftershock.errors import ClusterError, FaultError
 from aftershock.faults.targets.values import BrokerId, Toxic
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster
 from aftershock.harness.cluster.kubernetes.api import FORBIDDEN, IN_CLUSTER, Api, RefusedError
@@ -166,7 +166,7 @@ class Heartbeat:
         number = 0
         while not self._ended.wait(BEAT_S):
             number += 1
-            with suppress(AftershockError):  # the API server may come back
+            with suppress(Exception):  # whatever it is: the API server may come back
                 self._tell(number)
 
     def _tell(self, number: int) -> None:
