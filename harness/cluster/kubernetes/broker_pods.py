@@ -52,8 +52,8 @@ _JVMS = """jvms() {
 }
 """
 # `held-UID` names the processes that may go on while they shut down; `paused-UID` is there while they are paused;
-# `seen-UID` is there from the first of either on, so that the agent's end lets all go on. A heal removes its file first,
-# so a process that the loop stops after that goes on at once.
+# `seen-UID` is there from the first of either on, so that the agent's end lets all go on. A heal removes its file
+# first, so a process that the loop stops after that goes on at once.
 MAIN = f"""mkdir -p {_FOLDER} && cd {_FOLDER} || exit 1
 {_JVMS}
 go_on() {{
