@@ -1,10 +1,16 @@
 """The Kubernetes cluster of ``ci/kubernetes``, for tests."""
 
+import copy
+import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from aftershock.faults.sections.document import load
+from aftershock.harness.cluster.kubernetes.api import Api
 
 CI = Path(__file__).parents[1] / "ci" / "kubernetes"
 
@@ -28,3 +34,32 @@ def running() -> Iterator[str]:
             os.environ["KUBECONFIG"] = before
         if not was_up:
             subprocess.run([CI, "down"], check=True)
+
+
+def as_user(
+    api: Api, namespace: str, folder: Path, *, name: str = "aftershock-ci", role: Iterable[dict[str, Any]] = ()
+) -> str:
+    """Return a kubeconfig, in ``folder``, of a service account, which has the roles of ``role`` and no other.
+
+    The account has the folder's name, and the kubeconfig's context is ``name``.
+    """
+    user = folder.name.lower().replace("_", "-")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": user}}
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    api._json("POST", accounts, "create an account", {}, account)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    token = api._json("POST", f"{accounts}/{user}/token", "get a token", {}, request)["status"]["token"]
+    for manifest in role:
+        kind = "roles" if manifest["kind"] == "Role" else "rolebindings"
+        manifest["metadata"]["name"] = user  # accounts of one namespace have roles of their own
+        if kind == "rolebindings":
+            manifest["subjects"] = [{"kind": "ServiceAccount", "name": user, "namespace": namespace}]
+            manifest["roleRef"]["name"] = user
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{kind}"
+        api._json("POST", path, "create it", {}, manifest)
+    document = copy.deepcopy(load(Path(os.environ["KUBECONFIG"])).data)
+    document["users"][0]["user"] = {"token": token}
+    document["contexts"][0]["name"] = document["current-context"] = name
+    path_of_user = folder / "kubeconfig"
+    path_of_user.write_text(json.dumps(document))
+    return str(path_of_user)

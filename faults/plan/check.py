@@ -278,6 +278,7 @@ _NOT_IN_PODS = {
     "crash_loop": "the kubelet starts a container later after each crash (CrashLoopBackOff), so it can't go on",
     "cpu_quota": "the limits of a pod are not changed yet",
     "memory_limit": "the limits of a pod are not changed yet",
+    **{kind: "the packets of pods are not changed yet" for kind in IN_NETWORKS if kind != "cut"},
 }
 _NEED_AGENT = (
     "signals from inside a container do nothing to its process 1; permit a privileged pod beside the brokers with "

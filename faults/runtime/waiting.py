@@ -58,8 +58,8 @@ async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadl
         await clock.sleep_until_us(clock.now_us() + POLL_US)
 
 
-async def run_to_completion(work: Coroutine[Any, Any, Any]) -> None:
-    """Await ``work`` to its end even if the caller is cancelled meanwhile, then raise the cancellation.
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end even if the caller is cancelled meanwhile, then raise the cancellation, or return.
 
     The undo of a kill, for example, must follow the kill, which can't be cancelled.
     """
@@ -72,3 +72,4 @@ async def run_to_completion(work: Coroutine[Any, Any, Any]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+    return task.result()

@@ -80,10 +80,11 @@ class NodeControl(Protocol):
     def pods_return(self) -> bool:
         """Return True if a controller of the cluster makes a deleted pod again at once, as for a stateful set."""
 
-    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:
         """Delete a node's pod, by default with its own grace period; return when the API server has accepted it.
 
-        With ``evict``, raises ClusterError if a disruption budget of the pods does not allow it.
+        Returns the grace period in ms. Raises ClusterError for a pod that must not be deleted, and, with ``evict``, if
+        a disruption budget of the pods does not allow it.
         """
 
 

@@ -20,6 +20,7 @@ from aftershock.harness.cli.options import (
     AllowAttachOption,
     AllowContainerOption,
     AllowExecOption,
+    AllowNamespaceOption,
     JsonOption,
     KafkaOption,
     OutOption,
@@ -133,6 +134,7 @@ def heal(
     out: OutOption = Path("runs"),
     allow_attach: AllowAttachOption = None,
     allow_container: AllowContainerOption = None,
+    allow_namespace: AllowNamespaceOption = None,
     secret: SecretOption = None,
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Heal the runs on a Kubernetes cluster, also those of other machines.")
@@ -140,6 +142,10 @@ def heal(
     context: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Context of the kubeconfig for --kubernetes (default: its current one)."),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --kubernetes: look only there, as with a role for one namespace."),
     ] = None,
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
@@ -154,17 +160,18 @@ def heal(
     from aftershock.harness.world import client_processes
 
     log, home = Progress().log, out / run_id if run_id else None
-    if context and not kubernetes:
-        raise AftershockError("--context belongs to --kubernetes: add it, or leave out --context")
+    if (context or namespace) and not kubernetes:
+        raise AftershockError("--context and --namespace belong to --kubernetes: add it, or leave them out")
     if place := read_place(home) if home else None:
         kubernetes, context = True, context or (None if place.context == IN_CLUSTER else place.context)
     if kubernetes:
-        namespace = place.namespace if place and not place.own_namespace else None
+        namespace = place.namespace if place and not place.own_namespace else namespace
         _print_healing(healing.heal_kubernetes(Api(context), run_id, log, namespace=namespace, listen=True))
         return 0
     if home and is_attached(home):
         # the run directory may come from a stranger, and healing connects to the addresses that it names
-        given = Permissions(tuple(allow_attach or ()), tuple(secret or ()), tuple(allow_container or ()))
+        lists = (allow_attach, secret, allow_container, allow_namespace)
+        given = Permissions(*(tuple(options or ()) for options in lists))
         permitted_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
         print(redact("\n".join(healing.heal(None, run_id, log, home=home).actions)) or "nothing to heal")
         return 0

@@ -31,6 +31,7 @@ from aftershock.harness.cluster.container_packets import ContainerPackets, remov
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.kubernetes.broker_pods import AgentsHeartbeat, BrokerPod, agents_of, broker_pods
 from aftershock.harness.cluster.kubernetes.broker_pods import check as check_pods
+from aftershock.harness.cluster.kubernetes.broker_pods import find as find_pods
 from aftershock.harness.cluster.node import ContainerUsage, KafkaNode
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.cluster.topology import Node
@@ -319,6 +320,7 @@ class AttachedCluster:
             containers = {broker: node.container for broker, node in self.containers.items()}
             refuse_strangers(engine.connect(), containers, self.client_addresses)
         if plan := self.descriptor.attach.kubernetes:
+            find_pods(self.kubernetes, plan)
             check_pods([node for node in self.nodes.values() if isinstance(node, BrokerPod)], self.kubernetes, plan)
 
     def check(self) -> None:
@@ -438,7 +440,7 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and helpers, and delete the topics that it created; return their names."""
-        if plan := self.descriptor.attach.kubernetes:
+        if (plan := self.descriptor.attach.kubernetes) and plan.agent:
             agents_of(plan, self.run_id, self.kubernetes).remove()
         if self.descriptor.attach.containers:
             remove_helpers(engine.connect(), self.run_id)
@@ -493,6 +495,7 @@ class AttachedCluster:
         agents.start(pods, plan.container, ownership.labels_of(self.run_id, self._home, keep=False))
         heartbeat = AgentsHeartbeat(agents)
         try:
+            agents.await_start()
             yield
         finally:
             heartbeat.end()

@@ -331,7 +331,7 @@ def _located(attach: Attach, *, ask: bool) -> Attach:
     Unless ``ask``, the brokers are not asked for their addresses; then containers that are only known by their
     published ports are left out. Pods are not looked for either then.
     """
-    if attach.kubernetes and ask:
+    if attach.kubernetes and attach.kubernetes.pods and ask:
         api = Api(attach.kubernetes.context)
         named = broker_pods.find(api, attach.kubernetes)
         api.close()

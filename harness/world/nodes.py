@@ -93,7 +93,7 @@ class NodesWorld:
     def pods_return(self) -> bool:
         return False
 
-    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:  # noqa: ARG002
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:  # noqa: ARG002
         raise FaultError(f"node {broker} is a container of the Docker engine, and no pod")
 
     def racks(self) -> Mapping[BrokerId, str]:

@@ -96,11 +96,11 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         return True
 
     @in_thread
-    def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+    def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:
         node = self._attached.nodes[broker]
         if not isinstance(node, BrokerPod):
             raise FaultError(f"broker {broker} is in a container of the Docker engine, and in no pod")
-        node.delete_pod(None if grace_ms is None else math.ceil(grace_ms / 1000), evict=evict)
+        return 1000 * node.delete_pod(None if grace_ms is None else math.ceil(grace_ms / 1000), evict=evict)
 
     async def state(self, broker: BrokerId) -> BrokerState:
         """Return the state of a broker's container or pod; of a broker without, whether the cluster has it."""
@@ -312,9 +312,9 @@ class KubernetesWorld(
         return False
 
     @in_thread
-    def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+    def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:
         grace_s = None if grace_ms is None else math.ceil(grace_ms / 1000)
-        self._cluster.pods[broker].delete_pod(grace_s, evict=evict)
+        return 1000 * self._cluster.pods[broker].delete_pod(grace_s, evict=evict)
 
     @in_thread
     def limits(self, broker: BrokerId) -> Limits:

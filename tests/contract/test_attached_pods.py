@@ -15,11 +15,13 @@ import pytest
 
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.broker_pods import AGENT_NEEDS, NEEDS
 from aftershock.harness.cluster.kubernetes.node import container_status
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.lifecycle.launch_kubernetes import role
 from aftershock.harness.safety.ownership import RUN
-from aftershock.tests.local_kubernetes import running
+from aftershock.tests.local_kubernetes import as_user, running
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(600)]
 NAMESPACE, NAME = "shop", "prod-kafka"
@@ -159,6 +161,11 @@ def unchanged(api: Api, bootstrap: str) -> Iterator[None]:
     assert before == objects()
 
 
+def ended(plan: Path, address: str, out: Path, kubeconfig: str = "") -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | ({"KUBECONFIG": kubeconfig} if kubeconfig else {})
+    return subprocess.run(command(plan, address, out), capture_output=True, text=True, check=False, env=environment)
+
+
 def command(plan: Path, address: str, out: Path) -> list[str]:
     permissions = ["--allow-attach", address, "--allow-namespace", NAMESPACE]
     words = ["run", str(plan), "--out", str(out), "--json", *permissions]
@@ -172,16 +179,19 @@ def written(tmp_path: Path, bootstrap: str, faults: str) -> Path:
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_each_kind_takes_effect_and_heals(bootstrap: str, tmp_path: Path) -> None:
-    plan = written(tmp_path, bootstrap, ALL)
-    ended = subprocess.run(command(plan, bootstrap, tmp_path / "runs"), capture_output=True, text=True, check=False)
-    assert ended.returncode in (0, 2), ended.stderr[-3000:]
+def test_each_kind_takes_effect_and_heals(api: Api, bootstrap: str, tmp_path: Path) -> None:
+    """For a user with the role that `kubernetes rbac` prints, and no other permission."""
+    plan, permitted = written(tmp_path, bootstrap, ALL), tmp_path / "permitted"
+    permitted.mkdir()
+    kubeconfig = as_user(api, NAMESPACE, permitted, role=role(NAMESPACE, (*NEEDS, *AGENT_NEEDS)))
+    run = ended(plan, bootstrap, tmp_path / "runs", kubeconfig)
+    assert run.returncode in (0, 2), run.stderr[-3000:]
     (home,) = (tmp_path / "runs").glob("2*")
     lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
     ends = {line["fault"]: line["state"] for line in lines}
     assert dict.fromkeys(("killed", "paused", "stopped", "deleted", "evicted"), "healed") == ends
     proven = ("witness", "exposure", "integrity")
-    checks = [check for check in json.loads(ended.stdout)["checks"] if check["kind"] in proven]
+    checks = [check for check in json.loads(run.stdout)["checks"] if check["kind"] in proven]
     assert {*proven} == {check["kind"] for check in checks}
     assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
 
@@ -196,11 +206,22 @@ def test_a_disruption_budget_refuses_an_eviction(api: Api, bootstrap: str, tmp_p
         plan = written(
             tmp_path, bootstrap, "[{id: evicted, kind: delete_pod, evict: true, broker: 2, at: 0s, for: 9s}]"
         )
-        ended = subprocess.run(command(plan, bootstrap, tmp_path / "runs"), capture_output=True, text=True, check=False)
+        run = ended(plan, bootstrap, tmp_path / "runs")
     finally:
         api._json("DELETE", f"{budgets}/all", "delete the budget")
-    assert 2 == ended.returncode, ended.stderr[-3000:]
-    assert "it would violate the pod's disruption budget" in ended.stderr
+    assert 2 == run.returncode, run.stderr[-3000:]
+    assert "it would violate the pod's disruption budget" in run.stderr
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_what_the_user_may_not_do_is_named(api: Api, bootstrap: str, tmp_path: Path) -> None:
+    plan, reader = written(tmp_path, bootstrap, ALL), tmp_path / "reader"
+    reader.mkdir()
+    kubeconfig = as_user(api, NAMESPACE, reader, role=role(NAMESPACE, NEEDS))
+    run = ended(plan, bootstrap, tmp_path / "runs", kubeconfig)
+    assert 3 == run.returncode
+    assert f"lacks permissions in the namespace {NAMESPACE}: create pods, create pods/exec, create config" in run.stderr
+    assert f"aftershock kubernetes rbac --namespace {NAMESPACE} --attach --agent" in run.stderr
 
 
 @pytest.mark.usefixtures("unchanged")

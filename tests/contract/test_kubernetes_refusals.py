@@ -1,21 +1,17 @@
 """What a Kubernetes cluster lacks or refuses: exit code 3, a sentence that says what to do, and nothing left."""
 
-import copy
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from aftershock.faults.sections.document import load
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.lifecycle.launch_kubernetes import role
-from aftershock.tests.local_kubernetes import running
+from aftershock.tests.local_kubernetes import as_user, running
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(300)]
 NAMESPACE = "refusals"
@@ -124,45 +120,16 @@ def test_a_namespace_that_is_not_there(tmp_path: Path) -> None:
     assert "has no namespace absent; create it first: kubectl create namespace absent" in refusal(tmp_path, *options)
 
 
-def as_user(
-    api: Api, kubeconfig: str, tmp_path: Path, *, name: str = "aftershock-ci", role: list[Any] | None = None
-) -> str:
-    """Return a kubeconfig of a service account, which has the roles of ``role`` and no other."""
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": tmp_path.name.lower().replace("_", "-")},
-    }
-    user = account["metadata"]["name"]
-    api._json("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", "create an account", {}, account)
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{user}/token"
-    token = api._json("POST", path, "get a token", {}, request)["status"]["token"]
-    for manifest in role or ():
-        kind = "roles" if manifest["kind"] == "Role" else "rolebindings"
-        if kind == "rolebindings":
-            manifest["subjects"] = [{"kind": "ServiceAccount", "name": user, "namespace": NAMESPACE}]
-        api._json(
-            "POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{kind}", "create it", {}, manifest
-        )
-    document = copy.deepcopy(load(Path(kubeconfig)).data)
-    document["users"][0]["user"] = {"token": token}
-    document["contexts"][0]["name"] = document["current-context"] = name
-    path_of_user = tmp_path / "kubeconfig"
-    path_of_user.write_text(json.dumps(document))
-    return str(path_of_user)
-
-
 @pytest.mark.usefixtures("left")
-def test_a_context_that_looks_like_production(api: Api, kubeconfig: str, tmp_path: Path) -> None:
-    user = as_user(api, kubeconfig, tmp_path, name="eks-prod")
+def test_a_context_that_looks_like_production(api: Api, tmp_path: Path) -> None:
+    user = as_user(api, NAMESPACE, tmp_path, name="eks-prod")
     assert "looks like a production cluster" in refusal(tmp_path, kubeconfig=user)
 
 
 @pytest.mark.usefixtures("left")
-def test_a_user_without_permissions(api: Api, kubeconfig: str, tmp_path: Path) -> None:
+def test_a_user_without_permissions(api: Api, tmp_path: Path) -> None:
     """Each missing verb is named, and the role that a command prints is enough."""
-    user = as_user(api, kubeconfig, tmp_path)
+    user = as_user(api, NAMESPACE, tmp_path)
     said = refusal(tmp_path, kubeconfig=user)
     assert "lacks permissions in a new namespace: create namespaces" in said
     assert "aftershock kubernetes rbac" in said
@@ -172,5 +139,5 @@ def test_a_user_without_permissions(api: Api, kubeconfig: str, tmp_path: Path) -
     assert f"aftershock kubernetes rbac --namespace {NAMESPACE}" in said
     permitted = tmp_path / "permitted"
     permitted.mkdir()
-    user = as_user(api, kubeconfig, permitted, role=role(NAMESPACE))
+    user = as_user(api, NAMESPACE, permitted, role=role(NAMESPACE))
     assert "exceeded quota" in refusal(tmp_path, *options, kubeconfig=user)

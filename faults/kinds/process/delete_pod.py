@@ -28,8 +28,6 @@ from aftershock.faults.targets.values import BrokerId, Link, PartitionState
 
 DOWN_DEADLINE_MS = 10_000
 """Time beyond the grace period until a deleted broker must be silent; the kubelet needs one to three seconds."""
-POD_GRACE_MS = 30_000
-"""Grace period of a pod whose specification does not say otherwise."""
 
 
 class DeletePodInjection(NodeInjection):
@@ -45,8 +43,8 @@ class DeletePodInjection(NodeInjection):
     silent: Witness | None = None
 
     async def inject(self) -> None:
-        await run_to_completion(self.context.world.delete_pod(self.victim, self.grace_ms, evict=self.evict))
-        grace_ms = POD_GRACE_MS if self.grace_ms is None else self.grace_ms
+        deletion = self.context.world.delete_pod(self.victim, self.grace_ms, evict=self.evict)
+        grace_ms = await run_to_completion(deletion)
         await wait_until(self._answering, self.context.clock, grace_ms + DOWN_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:

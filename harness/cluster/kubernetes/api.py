@@ -25,7 +25,8 @@ IN_CLUSTER = "in-cluster"
 
 _TIMEOUT_S = 20.0
 _EXEC_S = 30.0
-_GONE, _CONFLICT, _FORBIDDEN, _UNAUTHORISED = 404, 409, 403, 401
+FORBIDDEN = 403
+_GONE, _CONFLICT, _UNAUTHORISED = 404, 409, 401
 _COLLECTIONS = {
     "Namespace": ("/api/v1", "namespaces"),
     "Node": ("/api/v1", "nodes"),
@@ -323,7 +324,7 @@ def _refused(action: str, status: int, body: Any, url: str) -> AftershockError:
         return EngineError(
             f"the Kubernetes API server at {url} does not accept the kubeconfig's credentials; renew them"
         )
-    if status == _FORBIDDEN:
+    if status == FORBIDDEN:
         return RefusedError(
             f"can't {action}: {text}; `aftershock kubernetes rbac` prints the role that a run needs", status
         )

@@ -2,8 +2,8 @@
 
 A plan names the pods, or selects them by their labels. The broker of a pod is known from its container's environment,
 else from the number at the end of its name, which is the broker's id in clusters of Strimzi, Confluent for Kubernetes
-and most stateful sets. A run refuses ids that the attached cluster does not have; that the pods are of this cluster, and
-not of another with the same ids, is the user's word.
+and most stateful sets. A run refuses ids that the attached cluster does not have; that the pods are of this cluster,
+and not of another with the same ids, is the user's word.
 
 From inside a container, SIGKILL and SIGSTOP do nothing to process 1. An **agent** is a privileged pod on the same
 Kubernetes node that sees all its processes. It has no permission on the API. The kubelet starts a killed container
@@ -15,13 +15,14 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
 from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId, BrokerState
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
-from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat, remove_run
+from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat
 from aftershock.harness.cluster.kubernetes.manifests import MANAGED, Place
 from aftershock.harness.cluster.kubernetes.node import Pod, container_status, hindrance
 from aftershock.harness.cluster.node import ContainerUsage
@@ -32,6 +33,8 @@ _IDS = ("KAFKA_NODE_ID", "KAFKA_BROKER_ID", "KAFKA_CFG_NODE_ID", "KAFKA_CFG_BROK
 _NUMBER = re.compile(r"-(\d+)$")
 _STARTED_S = 60.0
 _SHUT_DOWN_S = 60.0
+_ENDED_S = 30.0
+_BACK_OFF, _BACK_OFF_S = "CrashLoopBackOff", 330.0  # the kubelet waits for five minutes at most
 _FOLDER = "/run/aftershock"
 _AGENT = "agent"
 TICK_S = 0.2
@@ -48,26 +51,29 @@ _JVMS = """jvms() {
   done
 }
 """
-# `held-UID` names the processes that may go on while they shut down; `paused-UID` is there while they are paused
+# `held-UID` names the processes that may go on while they shut down; `paused-UID` is there while they are paused;
+# `seen-UID` is there from the first of either on, so that the agent's end lets all go on. A heal removes its file
+# first, so a process that the loop stops after that goes on at once.
 MAIN = f"""mkdir -p {_FOLDER} && cd {_FOLDER} || exit 1
 {_JVMS}
 go_on() {{
-  for file in held-* paused-*; do
-    [ -e "$file" ] || continue
-    rm -f "$file"
+  rm -f held-* paused-*
+  for file in seen-*; do
     uid=${{file#*-}}
-    for pid in $(jvms "$uid" "$(echo "$uid" | tr - _)"); do kill -CONT "$pid"; done
+    for pid in $(jvms "$uid" "$(echo "$uid" | tr - _)"); do kill -CONT "$pid" 2>/dev/null; done
   done
 }}
 trap 'go_on; exit 0' TERM INT
 silent=0
 while [ "$silent" -lt {round(BEAT_S * BEATS_MISSED / TICK_S)} ]; do
-  for file in held-*; do
+  for file in held-* paused-*; do
     [ -e "$file" ] || continue
-    read -r spared <"$file"
+    read -r spared <"$file" || spared=
     uid=${{file#*-}}
     for pid in $(jvms "$uid" "$(echo "$uid" | tr - _)"); do
-      case " $spared " in *" $pid "*) ;; *) kill -STOP "$pid";; esac
+      case " $spared " in *" $pid "*) continue;; esac
+      [ -e "$file" ] && kill -STOP "$pid" 2>/dev/null
+      [ -e "$file" ] || kill -CONT "$pid" 2>/dev/null
     done
   done
   sleep {TICK_S} & wait $!
@@ -79,41 +85,65 @@ go_on
 _OF_POD = f"""cd {_FOLDER} || exit 1
 {_JVMS}
 uid=$0
-pids=$(jvms "$uid" "$(echo "$uid" | tr - _)")
+own() {{ jvms "$uid" "$(echo "$uid" | tr - _)"; }}
 """
-# prints the state of a JVM (proc(5)), `none`, or `down` for a pod that is held: a JVM that the agent has yet to stop
-# can't have opened a port
+_NEEDS_JVM = """pids=$(own)
+[ -n "$pids" ] || exit 3
+: >"seen-$uid"
+"""
+# prints `T` if a JVM is stopped, the state of another one (proc(5)), `none`, or `down` for a pod that is held: a JVM
+# that the agent has yet to stop can't have opened a port
 STATE = (
     _OF_POD
     + """word=none
+pids=$(own)
 if [ -e "held-$uid" ]; then
   word=down
   read -r pids <"held-$uid"
 fi
 for pid in $pids; do
-  read -r _ _ state _ 2>/dev/null <"/proc/$pid/stat" && word=$state
+  read -r _ _ state _ 2>/dev/null <"/proc/$pid/stat" || continue
+  [ "$word" = T ] || word=$state
 done
 echo "$word"
 """
 )
 KILL = (
     _OF_POD
-    + """[ -n "$pids" ] || exit 3
-echo >"held-$uid"
+    + _NEEDS_JVM
+    + """echo >"held-$uid"
 kill -KILL $pids
 for pid in $pids; do
   while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 done
 """
 )
-TERMINATE = _OF_POD + '[ -n "$pids" ] || exit 3\necho $pids >"held-$uid" && kill -TERM $pids'
-PAUSE = _OF_POD + '[ -n "$pids" ] || exit 3\n: >"paused-$uid" && kill -STOP $pids'
-GO_ON = _OF_POD + 'rm -f "held-$uid" "paused-$uid"; [ -z "$pids" ] || kill -CONT $pids'
+TERMINATE = (
+    _OF_POD
+    + _NEEDS_JVM
+    + """echo $pids >"spared-$uid" && mv "spared-$uid" "held-$uid"
+kill -TERM $pids 2>/dev/null || true
+"""
+)
+PAUSE = (
+    _OF_POD
+    + _NEEDS_JVM
+    + """: >"paused-$uid"
+kill -STOP $pids 2>/dev/null || true
+"""
+)
+GO_ON = (
+    _OF_POD
+    + """rm -f "held-$uid" "paused-$uid"
+for pid in $(own); do kill -CONT "$pid" 2>/dev/null; done
+true
+"""
+)
 _BEAT = f": >{_FOLDER}/beat"
 _NO_JVM = 3
 
 NEEDS = (
-    *(("get", "", name) for name in ("pods", "pods/log")),
+    ("get", "", "pods"),
     *(("list", "", name) for name in ("pods", "configmaps")),
     ("delete", "", "pods"),
     ("create", "", "pods/eviction"),
@@ -139,10 +169,17 @@ def find(api: Api, plan: AttachKubernetes) -> dict[int, str]:
     """
     if plan.brokers:
         for planned, name in plan.brokers.items():
-            if api.find("Pod", plan.namespace, name) is None:
+            pod = api.find("Pod", plan.namespace, name)
+            if pod is None:
                 raise ClusterError(
                     f"the namespace {plan.namespace} has no pod {name}, which the plan names for broker {planned}; "
                     f"{_there(api, plan)}"
+                )
+            containers = [item["name"] for item in pod["spec"]["containers"]]
+            if plan.container not in containers:
+                raise ClusterError(
+                    f"the pod {name} has no container {plan.container}; its containers are {', '.join(containers)}: "
+                    "name the broker's as `attach.kubernetes.container`"
                 )
         return dict(sorted(plan.brokers.items()))
     pods = api.objects("Pod", plan.namespace, plan.pods or "")
@@ -198,7 +235,7 @@ class Agents:
     place: Place
 
     def start(self, pods: Sequence[Pod], container: str, labels: Mapping[str, str]) -> None:
-        """Start the agents, of the image of the brokers' container, and wait; raise ClusterError if one can't start.
+        """Create the agents, of the image of the brokers' container; raise RefusedError if they are not permitted.
 
         ``labels`` are those of `ownership.labels_of`.
         """
@@ -219,14 +256,21 @@ class Agents:
         machines = sorted({pod["spec"]["nodeName"] for pod in pods})
         for machine in machines:
             self.api.create(self._manifest(machine, image, root["metadata"]["uid"]))
-        for machine in machines:
-            name = self.name(machine)
 
-            def lacks(name: str = name) -> str:
-                return hindrance(self.api.get("Pod", self.place.namespace, name), _AGENT)[0]
+    def await_start(self) -> None:
+        """Wait until all agents run; raise ClusterError, with the kubelet's words, if one does not."""
 
-            if problem := still_lacking(lacks, _STARTED_S):
-                raise ClusterError(f"the agent does not start: {problem}")
+        def lacks() -> str:
+            for agent in self._pods():
+                if "running" not in container_status(agent, _AGENT).get("state", {}):
+                    ended = container_status(agent, _AGENT).get("state", {}).get("terminated", {})
+                    words = f"it ended: {ended.get('reason')} {ended.get('message', '')}".strip() if ended else ""
+                    status = agent["status"]
+                    return words or hindrance(agent, _AGENT)[0] or str(status.get("message") or status.get("phase"))
+            return ""
+
+        if problem := still_lacking(lacks, _STARTED_S):
+            raise ClusterError(f"the agent does not start: {problem}")
 
     def name(self, machine: str) -> str:
         return f"{self.place.root}-agent-{machine}"[:253]
@@ -277,10 +321,13 @@ class Agents:
             answer = self.api.execute(self.place.namespace, agent, _AGENT, command)
         except RefusedError as error:
             found = self.api.find("Pod", self.place.namespace, agent)
-            gone = found is None or found["status"].get("phase") in ("Succeeded", "Failed")
-            raise (AgentEndedError if gone else ClusterError)(
-                f"the agent {agent} beside the pod {name} can't be used: {error}; pods of brokers must stay on the "
-                "machines on which they were when the run began"
+            phase = found["status"].get("phase") if found else "Succeeded"  # SIGTERM comes before a deletion
+            if phase == "Succeeded":
+                raise AgentEndedError(f"the agent {agent} beside the pod {name} has ended") from error
+            remedy = f"its agent was killed: delete the pod {name}, so that no process of it stays stopped"
+            raise ClusterError(
+                f"the agent {agent} beside the pod {name} can't be used: {error}"
+                + (f"; {remedy}" if phase == "Failed" else "")
             ) from error
         if answer.code == _NO_JVM:
             raise ClusterError(f"the pod {name} has no process named java to be stopped")
@@ -289,14 +336,25 @@ class Agents:
         return answer.output.strip()
 
     def beat(self) -> None:
-        """Tell all agents that the run is alive."""
-        for pod in self.api.objects("Pod", self.place.namespace, f"{RUN}={self.place.run_id}"):
-            with suppress(AftershockError):  # the next beat may reach it
-                self.api.execute(self.place.namespace, pod["metadata"]["name"], _AGENT, ["sh", "-c", _BEAT])
+        """Tell all agents that the run is alive, each in a thread, because an unreachable kubelet delays its own."""
+        for pod in self._pods():
+            Thread(target=self._tell, args=(pod["metadata"]["name"],), daemon=True).start()
+
+    def _tell(self, agent: str) -> None:
+        with suppress(AftershockError):  # the next beat may reach it
+            self.api.execute(self.place.namespace, agent, _AGENT, ["sh", "-c", _BEAT])
 
     def remove(self) -> None:
-        """Remove the agents, which let all processes go on, and their config map."""
-        remove_run(self.api, self.place)
+        """Remove the agents, which let all processes go on, and their config map; raise ClusterError if one stays."""
+        for pod in self._pods():
+            self.api.delete("Pod", self.place.namespace, pod["metadata"]["name"])
+        if still_lacking(lambda: "they end" if self._pods() else "", _ENDED_S):
+            raise ClusterError(f"the agents of the run {self.place.run_id} are still there after {_ENDED_S:.0f} s")
+        for root in self.api.objects("ConfigMap", self.place.namespace, f"{RUN}={self.place.run_id}"):
+            self.api.delete("ConfigMap", self.place.namespace, root["metadata"]["name"])
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return self.api.objects("Pod", self.place.namespace, f"{RUN}={self.place.run_id}")
 
 
 def agents_of(plan: AttachKubernetes, run_id: str, api: Api) -> Agents:
@@ -312,8 +370,8 @@ class AgentsHeartbeat(Heartbeat):
         super().__init__(agents.api, agents.place)
 
     def _tell(self, number: int) -> None:
-        super()._tell(number)
         self._agents.beat()
+        super()._tell(number)
 
 
 class BrokerPod:
@@ -322,7 +380,7 @@ class BrokerPod:
     def __init__(self, broker: BrokerId, name: str, plan: AttachKubernetes, api: Api, agents: Agents | None) -> None:
         self.broker, self.name = broker, name
         self._plan, self._api, self._agents = plan, api, agents
-        self._deleted = ""
+        self._deleted, self._grace_s = "", 0
 
     def pod(self) -> Pod | None:
         return self._api.find("Pod", self._plan.namespace, self.name)
@@ -360,7 +418,7 @@ class BrokerPod:
     def restart(self) -> None:
         """Let the broker go on; wait until its container runs, and after a deletion until its successor's does."""
         pod = self.pod()
-        if self._agents is not None and pod is not None:
+        if self._agents is not None and pod is not None and pod["spec"].get("nodeName"):
             with suppress(AgentEndedError):  # the agent has let it go on
                 self._run(GO_ON)
 
@@ -370,21 +428,34 @@ class BrokerPod:
                 return f"its controller has not made the pod {self.name} again"
             return hindrance(pod, self._plan.container)[0] or ("" if self.state() == "running" else self.exit_of())
 
-        if problem := still_lacking(lacks, _STARTED_S):
+        problem = still_lacking(lacks, _STARTED_S + self._grace_s)
+        if _BACK_OFF in problem:
+            problem = still_lacking(lacks, _BACK_OFF_S)
+        if problem:
             raise ClusterError(f"broker {self.broker} does not start: {problem}")
 
     def pause(self) -> None:
         self._run(PAUSE)
 
     def resume(self) -> None:
-        if self.state() == "paused":
+        with suppress(AgentEndedError):  # the agent has let it go on
             self._run(GO_ON)
 
-    def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> None:
-        """Delete the pod by the API, by default with its grace period; its controller makes the next one."""
-        if pod := self.pod():
-            self._deleted = pod["metadata"]["uid"]
-            (self._api.evict if evict else self._api.delete_pod)(self._plan.namespace, self.name, grace_s)
+    def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> int:
+        """Delete the pod by the API, by default with its own grace period; return the grace period in seconds.
+
+        Its controller makes the next pod. Raises ClusterError for a pod that nothing makes again, or whose records are
+        in no volume that outlives it.
+        """
+        pod = self.pod()
+        if pod is None:
+            raise ClusterError(self.exit_of())
+        if reason := _hold_on(pod):
+            raise ClusterError(f"the pod {self.name} of broker {self.broker} is not deleted: {reason}")
+        (self._api.evict if evict else self._api.delete_pod)(self._plan.namespace, self.name, grace_s)
+        self._deleted = pod["metadata"]["uid"]
+        self._grace_s = int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if grace_s is None else grace_s
+        return self._grace_s
 
     def _run(self, script: str) -> None:
         pod = self.pod()
@@ -396,6 +467,18 @@ class BrokerPod:
                 "`attach.kubernetes`"
             )
         self._agents.run(pod, script)
+
+
+def _hold_on(pod: Pod) -> str:
+    """Return why a pod must not be deleted, "" for a pod that comes back with its records."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    controllers = [owner["kind"] for owner in owners if owner.get("controller")]
+    if not controllers or "ReplicaSet" in controllers:
+        made = "a ReplicaSet makes one of another name" if controllers else "nothing makes it again"
+        return f"{made}; run brokers in a stateful set, or by an operator"
+    if not any({"persistentVolumeClaim", "hostPath"} & {*volume} for volume in pod["spec"].get("volumes") or ()):
+        return "its records are in no persistent volume, and would be deleted with it"
+    return ""
 
 
 def broker_pods(plan: AttachKubernetes, run_id: str, api: Api) -> dict[BrokerId, BrokerPod]:

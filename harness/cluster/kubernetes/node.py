@@ -254,8 +254,8 @@ class PodNode:
                 raise
         self._await_start()
 
-    def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> None:
-        """Delete the node's pod by the API, by default with the pod's grace period; with 0, its end is not awaited.
+    def delete_pod(self, grace_s: int | None, *, evict: bool = False) -> int:
+        """Delete the node's pod by the API, by default with the pod's grace period; return that period in seconds.
 
         Its services forget it before. They would lead to its address for a moment after its end, and a connection that
         begins then is neither accepted nor refused. Toxiproxy, which dials a node before it accepts the next client,
@@ -265,6 +265,7 @@ class PodNode:
             name = pod["metadata"]["name"]
             self._api.patch("Pod", self._place.namespace, name, {"metadata": {"labels": {SERVED: None}}})
             (self._api.evict if evict else self._api.delete_pod)(self._place.namespace, name, grace_s)
+        return SHUT_DOWN_S if grace_s is None else grace_s
 
     def vanish(self) -> None:
         raise ClusterError(f"the node {self.node.name} can't lose its network and keep its process")

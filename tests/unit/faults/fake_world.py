@@ -140,10 +140,11 @@ class FakeWorld(
     def pods_return(self) -> bool:
         return self.controlled
 
-    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> None:
+    async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:
         """Move the leaders, as a graceful shutdown does; the pod is forgotten at once."""
         await self._called("delete_pod", (broker, grace_ms, *(("evicted",) if evict else ())))
         self._lose(broker, "exited")
+        return 30_000 if grace_ms is None else grace_ms
 
     async def dial_node(self, broker: BrokerId) -> Outcome:
         return "closed" if broker in self.refusing else "silent" if self.states[broker] == "exited" else "answered"

@@ -45,8 +45,8 @@ async def test_a_forced_deletion_says_nothing_about_leaders(pods: Stage) -> None
 async def test_an_api_server_that_forgets_a_broker_that_runs(pods: Stage) -> None:
     """The deletion of the object alone is no effect: the broker answers, so the injection fails, and is undone."""
 
-    async def forgotten(*_: object, **__: object) -> None:
-        return
+    async def forgotten(*_: object, **__: object) -> int:
+        return 30_000
 
     pods.world.delete_pod = forgotten  # type: ignore[method-assign, assignment]
     await pods.play(DELETE)

@@ -24,9 +24,15 @@ PLAN = AttachKubernetes(namespace="kafka", pods="strimzi.io/cluster=prod", agent
 
 def pod(name: str, container: str = "kafka", status: Mapping[str, Any] = RUNNING, **env: str) -> dict[str, Any]:
     variables = [{"name": key, "value": value} for key, value in env.items()]
+    owners = [{"kind": "StatefulSet", "controller": True}]
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}"},
-        "spec": {"nodeName": "n1", "containers": [{"name": container, "image": "kafka:4", "env": variables}]},
+        "metadata": {"name": name, "uid": f"uid-{name}", "ownerReferences": owners},
+        "spec": {
+            "nodeName": "n1",
+            "volumes": volumes,
+            "containers": [{"name": container, "image": "kafka:4", "env": variables}],
+        },
         "status": {"phase": "Running", "containerStatuses": [{"name": container, **status}]},
     }
 
@@ -95,6 +101,11 @@ def test_pods_are_found_by_their_labels_or_names() -> None:
             r"no pod .* matches the selector none=here; its pods are a-0",
         ),
         ([pod("a-0"), pod("b-0")], PLAN, "the pods a-0 and b-0 both are broker 0"),
+        (
+            [pod("a-0", container="broker")],
+            AttachKubernetes(namespace="kafka", brokers={0: "a-0"}),
+            "the pod a-0 has no container kafka; its containers are broker: name the broker's as",
+        ),
         ([pod("a-0", container="broker")], PLAN, r"none of the pods .*\(a-0\) is a broker's: .* a container kafka"),
         (
             [pod("a-0")],
@@ -135,11 +146,55 @@ def test_an_agent_that_has_ended_has_let_its_brokers_go_on() -> None:
     assert "running" == one.state()
     one.resume()
     one.restart()
-    with pytest.raises(ClusterError, match="can't be used: the container has ended"):
+    with pytest.raises(ClusterError, match="beside the pod prod-kafka-0 has ended"):
         one.kill()
+    api.ended = {agent: "Failed"}
+    with pytest.raises(ClusterError, match="its agent was killed: delete the pod prod-kafka-0"):
+        one.resume()
     api.ended = {agent: "Running"}
-    with pytest.raises(ClusterError):
+    with pytest.raises(ClusterError, match="can't be used: the container has ended"):
         one.state()
+
+
+def test_a_pod_whose_deletion_was_refused_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a disruption budget: the broker that runs is the one that it was."""
+    monkeypatch.setattr(broker_pods, "_STARTED_S", 0.0)
+    api = OnePodApi(pod("prod-kafka-0"))
+    one = broker_pod(api)
+
+    def refuse(*_: object) -> None:
+        raise RefusedError("it would violate the pod's disruption budget", 429)
+
+    monkeypatch.setattr(api, "delete_pod", refuse)
+    with pytest.raises(RefusedError):
+        one.delete_pod(None)
+    one.restart()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"metadata": {"ownerReferences": []}}, "nothing makes it again; run brokers in a stateful set"),
+        ({"metadata": {"ownerReferences": [{"kind": "ReplicaSet", "controller": True}]}}, "one of another name"),
+        ({"spec": {"volumes": [{"name": "data", "emptyDir": {}}]}}, "would be deleted with it"),
+    ],
+)
+def test_a_pod_that_would_be_lost_is_not_deleted(change: dict[str, dict[str, Any]], why: str) -> None:
+    api = OnePodApi(pod("prod-kafka-0"))
+    for part, values in change.items():
+        api.pods["prod-kafka-0"][part] |= values
+    with pytest.raises(ClusterError, match=why):
+        broker_pod(api).delete_pod(None)
+    assert [] == api.deleted
+
+
+def test_a_successor_that_no_node_takes_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a pod is on no machine whose agent could let it go on."""
+    monkeypatch.setattr(broker_pods, "_STARTED_S", 0.0)
+    api = OnePodApi(pod("prod-kafka-0", status={"state": {"waiting": {"reason": "Pending"}}}))
+    del api.pods["prod-kafka-0"]["spec"]["nodeName"]
+    with pytest.raises(ClusterError, match="broker 0 does not start: the pod prod-kafka-0 waits"):
+        broker_pod(api).restart()
 
 
 def test_a_start_waits_for_the_successor_of_a_deleted_pod(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +282,30 @@ def test_a_pause_stops_the_processes_of_one_pod_alone(machine: Machine) -> None:
     assert ("", "S") == (becomes(mine, "S"), machine.state(UID))
 
 
+def test_one_stopped_process_of_several_is_a_pause(machine: Machine) -> None:
+    """As when a probe starts a JVM of its own in the pod."""
+    broker = machine.start(UID)
+    machine.run(broker_pods.PAUSE, UID)
+    assert "" == becomes(broker, "T")
+    machine.start(UID)
+    machine.start(UID)
+    assert "T" == machine.state(UID)
+
+
+def test_a_process_that_is_stopped_while_it_is_let_go_goes_on(
+    machine: Machine, agent: "subprocess.Popen[bytes]"
+) -> None:
+    """However the agent's scan and the heal interleave."""
+    one = machine.start(UID)
+    for _ in range(15):
+        (machine.own / f"held-{UID}").write_text("\n")
+        assert "" == becomes(one, "T")
+        machine.run(broker_pods.GO_ON, UID)
+        time.sleep(2 * broker_pods.TICK_S)
+        assert "S" == kernel_state(one)
+    assert agent.poll() is None
+
+
 def test_a_pod_without_a_jvm_is_told(machine: Machine) -> None:
     assert 3 == machine.run(broker_pods.KILL, UID).returncode
     assert "none" == machine.state(UID)
@@ -268,9 +347,10 @@ def test_an_agent_that_ends_lets_all_processes_go_on(machine: Machine, end: str)
     process = subprocess.Popen(["sh", "-c", machine.script(text)])
     machine.run(broker_pods.PAUSE, UID)
     (machine.own / f"held-{OTHER}").write_text("\n")
+    (machine.own / f"seen-{OTHER}").touch()
     assert ("", "") == (becomes(paused, "T"), becomes(held, "T"))
     if end == "terminated":
         process.terminate()
     assert 0 == process.wait(10)
     assert ("", "") == (becomes(paused, "S"), becomes(held, "S"))
-    assert [] == [*machine.own.iterdir()]
+    assert {f"seen-{UID}", f"seen-{OTHER}"} == {path.name for path in machine.own.iterdir()}
