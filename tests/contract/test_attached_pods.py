@@ -254,7 +254,11 @@ def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstr
         assert time.monotonic() - began_s < 60.0
         heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
         subprocess.run(heal, check=True, cwd=tmp_path)
-    assert "" == still_lacking(lambda: "agents" if api.objects("Pod", NAMESPACE, RUN) else "", READY_S)
+
+    def left() -> str:
+        return next((kind for kind in ("Pod", "ConfigMap") if api.objects(kind, NAMESPACE, RUN)), "")
+
+    assert "" == still_lacking(left, READY_S)
 
 
 def not_serving(api: Api, run_id: str) -> str:
