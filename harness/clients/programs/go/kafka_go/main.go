@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -151,7 +152,7 @@ func produce(start pipe.Start, orders chan pipe.Order) {
 		Async:           true,
 		Completion: func(messages []kafka.Message, err error) {
 			for _, message := range messages {
-				switch seq := message.WriterData.(int64); {
+				switch seq := message.HighWaterMark; {
 				case err != nil:
 					fail(seq, err)
 				case start.Acks == "0":
@@ -166,13 +167,14 @@ func produce(start pipe.Start, orders chan pipe.Order) {
 	go func() {
 		for message := range queue {
 			if err := writer.WriteMessages(background, message); err != nil {
-				fail(message.WriterData.(int64), err)
+				fail(message.HighWaterMark, err)
 			}
 		}
 	}()
 	pipe.Say("ready", "accepts", []string{"topics"})
 	for order := range orders {
-		message := kafka.Message{Topic: order.Topic, Key: order.Key, Value: order.Value, WriterData: order.Seq}
+		// a writer returns this field of a reader as it was; older releases have no WriterData
+		message := kafka.Message{Topic: order.Topic, Key: order.Key, Value: order.Value, HighWaterMark: order.Seq}
 		for _, header := range order.Headers {
 			message.Headers = append(message.Headers, kafka.Header{Key: string(*header[0]), Value: header[1].Bytes()})
 		}
@@ -258,12 +260,19 @@ func consume(start pipe.Start, orders chan pipe.Order) {
 		readers.Wait()
 		return
 	}
-	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: start.Group, Brokers: own.addresses, Dialer: own.dialer, Topics: start.TopicNames(),
+	config := kafka.ConsumerGroupConfig{
+		ID: start.Group, Brokers: own.addresses, Topics: start.TopicNames(),
 		SessionTimeout: time.Duration(settings.SessionTimeoutMs) * time.Millisecond, HeartbeatInterval: time.Duration(settings.HeartbeatMs) * time.Millisecond,
 		JoinGroupBackoff: backoff, RebalanceTimeout: 10 * time.Second,
 		StartOffset: map[string]int64{"earliest": kafka.FirstOffset, "latest": kafka.LastOffset}[start.From],
-	})
+	}
+	fields := reflect.ValueOf(&config).Elem()
+	for name, value := range map[string]any{"Dialer": own.dialer, "Transport": own.transport} { // 0.4.37 has the second one
+		if field := fields.FieldByName(name); field.IsValid() {
+			field.Set(reflect.ValueOf(value))
+		}
+	}
+	group, err := kafka.NewConsumerGroup(config)
 	pipe.Must(err)
 	ready := sync.OnceFunc(func() { pipe.Say("ready", "accepts", accepts) })
 	if start.Members > 1 {
