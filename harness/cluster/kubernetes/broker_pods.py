@@ -23,11 +23,11 @@ from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId, BrokerState
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat
-from aftershock.harness.cluster.kubernetes.manifests import MANAGED, Place
+from aftershock.harness.cluster.kubernetes.manifests import MANAGED, Place, root_of
 from aftershock.harness.cluster.kubernetes.node import Pod, container_status, hindrance
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.safety.ownership import HOME, HOST, KEEP, OWNER, RUN
+from aftershock.harness.safety.ownership import RUN
 
 _IDS = ("KAFKA_NODE_ID", "KAFKA_BROKER_ID", "KAFKA_CFG_NODE_ID", "KAFKA_CFG_BROKER_ID")
 _NUMBER = re.compile(r"-(\d+)$")
@@ -241,18 +241,7 @@ class Agents:
         """
         images = {item["image"] for pod in pods for item in pod["spec"]["containers"] if item["name"] == container}
         image = min(images)
-        root = self.api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {
-                    "name": self.place.root,
-                    "namespace": self.place.namespace,
-                    "labels": {**MANAGED, RUN: self.place.run_id},
-                    "annotations": {key: labels[key] for key in (OWNER, HOST, HOME, KEEP)},
-                },
-            }
-        )
+        root = self.api.create(root_of(self.place, labels))
         machines = sorted({pod["spec"]["nodeName"] for pod in pods})
         for machine in machines:
             self.api.create(self._manifest(machine, image, root["metadata"]["uid"]))
@@ -323,7 +312,9 @@ class Agents:
             found = self.api.find("Pod", self.place.namespace, agent)
             phase = found["status"].get("phase") if found else "Succeeded"  # SIGTERM comes before a deletion
             if phase == "Succeeded":
-                raise AgentEndedError(f"the agent {agent} beside the pod {name} has ended") from error
+                raise AgentEndedError(
+                    f"no agent {agent} runs beside the pod {name}: it has ended, or the pod is on another machine now"
+                ) from error
             remedy = f"its agent was killed: delete the pod {name}, so that no process of it stays stopped"
             raise ClusterError(
                 f"the agent {agent} beside the pod {name} can't be used: {error}"

@@ -117,19 +117,11 @@ class Manifests:
     # --- the run -------------------------------------------------------------------------------------------------
 
     def namespace(self) -> Object:
-        return {"apiVersion": "v1", "kind": "Namespace", "metadata": self._run_metadata(self.place.namespace)}
+        metadata = _run_metadata(self.place, self.labels, self.place.namespace)
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
     def root(self) -> Object:
-        metadata = self._run_metadata(self.place.root) | {"namespace": self.place.namespace}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}}
-
-    def _run_metadata(self, name: str) -> Object:
-        # values of labels are short words, so paths and owners are annotations
-        return {
-            "name": name,
-            "labels": {**MANAGED, RUN: self.place.run_id},
-            "annotations": {key: self.labels[key] for key in (OWNER, HOST, HOME, KEEP)},
-        }
+        return root_of(self.place, self.labels)
 
     # --- services and volumes ------------------------------------------------------------------------------------
 
@@ -301,6 +293,21 @@ class Manifests:
         if self.owner:
             metadata["ownerReferences"] = [owner]
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+
+
+def root_of(place: Place, labels: Mapping[str, str]) -> Object:
+    """Return the config map to which all other objects of a run belong; ``labels`` as in ``Manifests``."""
+    metadata = _run_metadata(place, labels, place.root) | {"namespace": place.namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}}
+
+
+def _run_metadata(place: Place, labels: Mapping[str, str], name: str) -> Object:
+    # values of labels are short words, so paths and owners are annotations
+    return {
+        "name": name,
+        "labels": {**MANAGED, RUN: place.run_id},
+        "annotations": {key: labels[key] for key in (OWNER, HOST, HOME, KEEP)},
+    }
 
 
 def next_pod(template: Object, existing: Sequence[str]) -> Object:
