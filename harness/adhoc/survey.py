@@ -20,9 +20,10 @@ from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import IN_CONTAINERS, IN_NETWORKS, refusal
 from aftershock.faults.sections.cluster import Attach
-from aftershock.harness.cluster import container_packets, engine, inserted_proxy
-from aftershock.harness.cluster.attached import ClusterDescription, describe_cluster
-from aftershock.harness.cluster.broker_containers import PROJECT, SERVICE, by_broker, is_here, select
+from aftershock.harness.attach import container_packets, inserted_proxy
+from aftershock.harness.attach.attached import ClusterDescription, describe_cluster
+from aftershock.harness.attach.broker_containers import PROJECT, SERVICE, by_broker, is_here, select
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.images.build import has_image, toxiproxy
 from aftershock.harness.cluster.node import host_ports
 from aftershock.workloads.kafka.wire.connection import Address

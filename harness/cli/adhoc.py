@@ -149,8 +149,8 @@ def heal(
     ] = None,
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
+    from aftershock.harness.attach.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
     from aftershock.harness.cluster import engine
-    from aftershock.harness.cluster.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
     from aftershock.harness.cluster.kubernetes.api import IN_CLUSTER, Api
     from aftershock.harness.cluster.kubernetes.cluster import read_place
     from aftershock.harness.lifecycle import heal as healing

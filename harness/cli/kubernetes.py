@@ -23,7 +23,7 @@ def rbac(
 ) -> int:
     """Print the least role that a run needs, and its binding, for `kubectl apply -f -`."""
     from aftershock.faults.sections.document import dump_yaml
-    from aftershock.harness.cluster.kubernetes.broker_pods import AGENT_NEEDS, NEEDS
+    from aftershock.harness.attach.broker_pods import AGENT_NEEDS, NEEDS
     from aftershock.harness.lifecycle.launch_kubernetes import role
 
     if (attach and namespace is None) or (agent and not attach):

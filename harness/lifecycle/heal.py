@@ -25,8 +25,8 @@ import docker
 from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError, Log
 from aftershock.faults.runtime.record import Undo
 from aftershock.faults.runtime.undo import perform, verify_undo
+from aftershock.harness.attach.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.kubernetes.cluster import (

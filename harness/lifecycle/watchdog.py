@@ -61,8 +61,8 @@ def guard(owner: str, run_id: str, home: Path) -> None:
 def clean_up(run_id: str, home: Path, log: Log) -> bool:
     """Heal the faults of a dead run once; return True if nothing is left of the run."""
     # imported late: the process waits for hours, and should use little memory meanwhile
+    from aftershock.harness.attach.attached import is_attached  # noqa: PLC0415
     from aftershock.harness.cluster import engine  # noqa: PLC0415
-    from aftershock.harness.cluster.attached import is_attached  # noqa: PLC0415
     from aftershock.harness.cluster.kubernetes.cluster import api_of, list_runs, read_place  # noqa: PLC0415
     from aftershock.harness.lifecycle.heal import close_run, has_remains, heal, heal_kubernetes  # noqa: PLC0415
 

@@ -28,11 +28,11 @@ from aftershock.faults.sections.cluster import Attach, BlockDevice
 from aftershock.faults.sections.document import Location, did_you_mean, format_problems, load
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.faults.timeline.timeline import Timeline
+from aftershock.harness.attach import broker_pods
+from aftershock.harness.attach.attached import describe_cluster, secured_by
+from aftershock.harness.attach.broker_containers import find
 from aftershock.harness.clients.arms import programs_of
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.attached import describe_cluster, secured_by
-from aftershock.harness.cluster.broker_containers import find
-from aftershock.harness.cluster.kubernetes import broker_pods
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.topology import SWITCHES, ClusterSpec
 from aftershock.workloads.load.security import SecuritySettings

@@ -17,8 +17,9 @@ from rich.console import Console
 from aftershock.errors import Log, PlanError
 from aftershock.faults.plan.check import IN_NETWORKS
 from aftershock.faults.sections.cluster import Attach
-from aftershock.harness.cluster import engine, inserted_proxy
-from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
+from aftershock.harness.attach import inserted_proxy
+from aftershock.harness.attach.attached import AttachedCluster, AttachmentDescriptor
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, collect_logs
 from aftershock.harness.lifecycle import watchdog
 from aftershock.harness.lifecycle.heal import defer_interrupts, sweep

@@ -28,9 +28,9 @@ from aftershock.faults.targets.values import (
     Toxic,
 )
 from aftershock.faults.targets.world import World
-from aftershock.harness.cluster.attached import AttachedCluster, link_name
+from aftershock.harness.attach.attached import AttachedCluster, link_name
+from aftershock.harness.attach.broker_pods import BrokerPod
 from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.kubernetes.broker_pods import BrokerPod
 from aftershock.harness.cluster.kubernetes.cluster import KubernetesCluster
 from aftershock.harness.cluster.kubernetes.node import quantity
 from aftershock.harness.cluster.packets import Leg

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from docker.models.containers import Container
 
 from aftershock.errors import ClusterError
+from aftershock.harness.attach.attached import describe_cluster
+from aftershock.harness.attach.broker_containers import PROJECT, SERVICE
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.attached import describe_cluster
-from aftershock.harness.cluster.broker_containers import PROJECT, SERVICE
 from aftershock.harness.cluster.engine import run_to_end
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.safety import ownership

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 
 from aftershock.errors import ClusterError
 from aftershock.faults.sections.cluster import Attach
-from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
+from aftershock.harness.attach.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.world.links import LinkProbe
 from aftershock.tests.contract.attached_kafka import KEY_PASSWORD, PASSWORD, USER, TheirKafka, their_kafka

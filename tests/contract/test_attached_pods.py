@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from aftershock.harness.attach.broker_pods import AGENT_NEEDS, NEEDS
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.kubernetes.api import Api
-from aftershock.harness.cluster.kubernetes.broker_pods import AGENT_NEEDS, NEEDS
 from aftershock.harness.cluster.kubernetes.node import container_status
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka.admin import still_lacking

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from aftershock.harness.cluster.broker_containers import PROJECT, SERVICE
-from aftershock.harness.cluster.inserted_proxy import INSERTED
+from aftershock.harness.attach.broker_containers import PROJECT, SERVICE
+from aftershock.harness.attach.inserted_proxy import INSERTED
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.contract.compose_kafka import BROKERS, ComposeKafka, compose_kafka, create_topic, free_ports
 

@@ -14,8 +14,8 @@ import docker
 import pytest
 
 from aftershock.faults.sections.cluster import Cluster as ClusterPlan
+from aftershock.harness.attach.attached import describe_cluster
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.attached import describe_cluster
 from aftershock.harness.kafka.settings import finalised
 from aftershock.tests.contract.conftest import Launch
 from aftershock.workloads.kafka.wire.security import PLAINTEXT

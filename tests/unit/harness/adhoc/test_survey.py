@@ -12,7 +12,7 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.adhoc import survey as module
 from aftershock.harness.adhoc.survey import Survey, survey
-from aftershock.harness.cluster.attached import Broker, ClusterDescription
+from aftershock.harness.attach.attached import Broker, ClusterDescription
 from aftershock.workloads.kafka.wire.connection import Address
 
 BOOTSTRAP = "localhost:19092,localhost:29092"

@@ -11,8 +11,8 @@ import pytest
 from aftershock.errors import AftershockError, ImageError, PlanError
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
+from aftershock.harness.attach.attached import AttachmentDescriptor, Broker, ClusterDescription
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.attached import AttachmentDescriptor, Broker, ClusterDescription
 from aftershock.harness.run import job
 from aftershock.harness.run.job import Job, Permissions, normalise, prepare, read_project_file
 from aftershock.harness.safety.rundir import RunDir

@@ -8,7 +8,7 @@ import pytest
 from aftershock.errors import ClusterError, PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
-from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
+from aftershock.harness.attach.attached import AttachedCluster, AttachmentDescriptor, describe_cluster
 from aftershock.harness.run.job import Permissions, prepare
 from aftershock.harness.run.preflight import Need, refuse_missing_apis, required_apis
 from aftershock.harness.run.progress import Progress

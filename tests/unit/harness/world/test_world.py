@@ -11,7 +11,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId, PacketChange, Toxic
 from aftershock.faults.targets.world import World
-from aftershock.harness.cluster.attached import AttachmentDescriptor, NamedNodes, NamedProxies
+from aftershock.harness.attach.attached import AttachmentDescriptor, NamedNodes, NamedProxies
 from aftershock.harness.cluster.node import KafkaNode
 from aftershock.harness.cluster.packets import Leg
 from aftershock.harness.cluster.topology import Node
@@ -160,7 +160,7 @@ async def test_targets_that_the_plan_names_are_allowed(world: AttachedWorld, clu
 )
 async def test_only_named_containers_are_touched(world: AttachedWorld, cluster: Any, verb: str, done: str) -> None:
     """Also if a role resolves to the broker only at injection."""
-    with pytest.raises(FaultError, match=r"the plan names no container of broker 1 under `attach\.containers`"):
+    with pytest.raises(FaultError, match="the plan names no container or pod of broker 1 under `attach`"):
         await getattr(world, verb)(ONE)
     await getattr(world, verb)(TWO)
     assert [done] == cluster.nodes[TWO].container.asked

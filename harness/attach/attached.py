@@ -23,15 +23,16 @@ from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultErro
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
-from aftershock.harness.cluster import engine, inserted_proxy
+from aftershock.harness.attach import inserted_proxy
+from aftershock.harness.attach.broker_containers import refuse_strangers
+from aftershock.harness.attach.broker_pods import AgentsHeartbeat, BrokerPod, agents_of, broker_pods
+from aftershock.harness.attach.broker_pods import check as check_pods
+from aftershock.harness.attach.broker_pods import find as find_pods
+from aftershock.harness.attach.container_packets import ContainerPackets, remove_helpers
+from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.assignments import all_worker_names, group_names
-from aftershock.harness.cluster.broker_containers import refuse_strangers
 from aftershock.harness.cluster.cluster import out_of_sync, refuse_unlike
-from aftershock.harness.cluster.container_packets import ContainerPackets, remove_helpers
 from aftershock.harness.cluster.kubernetes.api import Api
-from aftershock.harness.cluster.kubernetes.broker_pods import AgentsHeartbeat, BrokerPod, agents_of, broker_pods
-from aftershock.harness.cluster.kubernetes.broker_pods import check as check_pods
-from aftershock.harness.cluster.kubernetes.broker_pods import find as find_pods
 from aftershock.harness.cluster.node import ContainerUsage, KafkaNode
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.cluster.topology import Node

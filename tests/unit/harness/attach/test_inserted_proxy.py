@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from aftershock.errors import ClusterError
-from aftershock.harness.cluster import inserted_proxy as module
-from aftershock.harness.cluster.inserted_proxy import routes
+from aftershock.harness.attach import inserted_proxy as module
+from aftershock.harness.attach.inserted_proxy import routes
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.security import PLAINTEXT
 

@@ -12,7 +12,7 @@ from docker.errors import NotFound
 from aftershock.errors import ClusterError
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster.broker_containers import (
+from aftershock.harness.attach.broker_containers import (
     PROJECT,
     SERVICE,
     by_broker,

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from aftershock.errors import EvidenceError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_plan
-from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, is_attached, read_descriptor
+from aftershock.harness.attach.attached import AttachedCluster, AttachmentDescriptor, is_attached, read_descriptor
 
 TOPIC_ID = "A" * 22
 PLAN = """

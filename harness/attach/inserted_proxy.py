@@ -18,8 +18,8 @@ import docker
 from docker.errors import NotFound
 
 from aftershock.errors import ClusterError, FaultError, Log, UnsupportedError
+from aftershock.harness.attach.broker_containers import is_here
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.broker_containers import is_here
 from aftershock.harness.cluster.cluster import prefix_of
 from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.node import last_log_lines

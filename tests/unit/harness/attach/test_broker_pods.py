@@ -13,9 +13,9 @@ import pytest
 from aftershock.errors import ClusterError
 from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId
-from aftershock.harness.cluster.kubernetes import broker_pods
+from aftershock.harness.attach import broker_pods
+from aftershock.harness.attach.broker_pods import BrokerPod, agents_of, broker_of, find
 from aftershock.harness.cluster.kubernetes.api import Api, Executed, RefusedError
-from aftershock.harness.cluster.kubernetes.broker_pods import BrokerPod, agents_of, broker_of, find
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.tests.unit.harness.cluster.kubernetes.fake_api import RUNNING, ended
 

@@ -8,8 +8,8 @@ from docker.errors import NotFound
 
 from aftershock.errors import FaultError
 from aftershock.faults.targets.values import BrokerId, PacketChange
-from aftershock.harness.cluster import container_packets as module
-from aftershock.harness.cluster.container_packets import HELPER, ContainerPackets, refusal
+from aftershock.harness.attach import container_packets as module
+from aftershock.harness.attach.container_packets import HELPER, ContainerPackets, refusal
 from aftershock.harness.cluster.packets import Leg
 from aftershock.workloads.kafka.wire.connection import Address
 
