@@ -222,6 +222,13 @@ def test_what_the_user_may_not_do_is_named(api: Api, bootstrap: str, tmp_path: P
     assert 3 == run.returncode
     assert f"lacks permissions in the namespace {NAMESPACE}: create pods, create pods/exec, create config" in run.stderr
     assert f"aftershock kubernetes rbac --namespace {NAMESPACE} --attach --agent" in run.stderr
+    heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
+    for options, code, says in (((), 3, "with --namespace NAME"), (("--namespace", NAMESPACE), 0, "nothing to heal")):
+        environment = os.environ | {"KUBECONFIG": kubeconfig}
+        told = subprocess.run(
+            [*heal, *options], capture_output=True, text=True, check=False, env=environment, cwd=tmp_path
+        )
+        assert (code, True) == (told.returncode, says in told.stdout + told.stderr), told.stderr
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -305,16 +305,23 @@ class Remains:
 def list_runs(api: Api, namespace: str | None = None) -> list[Remains]:
     """Return the runs with objects on a cluster, or in one namespace, sorted by id.
 
-    Raises RefusedError if the user may not list the namespace. Without one, what the user may not list is left out.
+    Raises RefusedError if the user may not list them. Without a namespace, either namespaces or config maps suffice,
+    and what is refused is left out.
     """
     found: dict[str, Remains] = {}
     roots: list[tuple[dict[str, Any], bool]] = []
-    if namespace is None:
-        with suppress(RefusedError):
-            roots += [(item, True) for item in api.objects("Namespace", selector=RUN)]
-    with suppress(RefusedError) if namespace is None else nullcontext():
-        items = api.objects("ConfigMap", namespace, RUN)
-        roots += [(root, False) for root in items if OWNER in _annotations(root)]
+    refused = list[RefusedError]()
+    for kind in ("ConfigMap",) if namespace else ("Namespace", "ConfigMap"):
+        try:
+            items = api.objects(kind, namespace, RUN)
+        except RefusedError as error:
+            refused.append(error)
+        else:
+            roots += [(item, kind == "Namespace") for item in items if OWNER in _annotations(item)]
+    if refused and namespace:
+        raise refused[0]
+    if len(refused) > 1:
+        raise RefusedError(f"{refused[-1]}; look in one namespace only, with --namespace NAME", refused[-1].status)
     for root, is_namespace in roots:
         metadata, annotations = root["metadata"], _annotations(root)
         run_id = metadata["labels"][RUN]
