@@ -299,6 +299,7 @@ def _words(kind: str, namespace: str | None, name: str = "") -> str:
 def _errors(action: str, url: str) -> Iterator[None]:
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
+    from websocket import WebSocketException  # noqa: PLC0415
 
     try:
         yield
@@ -308,6 +309,8 @@ def _errors(action: str, url: str) -> Iterator[None]:
         if error.status:
             raise _refused(action, int(error.status), error.body or str(error.reason or ""), url) from error
         raise RefusedError(f"can't {action}: {' '.join(str(error.reason or error).split())}", 0) from error
+    except WebSocketException as error:
+        raise RefusedError(f"can't {action}: the connection ended ({error})", 0) from error
     except (HTTPError, OSError) as error:
         raise EngineError(
             f"the Kubernetes API server at {url} does not answer ({error}): is the cluster up, and the context right?"
