@@ -174,9 +174,8 @@ class Recount:
 
     def records(self, arm: str, op: str = "produce") -> Records:
         if (arm, op) not in self._records:
-            if (
-                op not in self._outcomes
-            ):  # of all arms at once, because opening the files takes longer than reading them
+            # of all arms at once, because opening the files takes longer than reading them
+            if op not in self._outcomes:
                 self._outcomes[op] = self.part.outcomes(op, ("workload", "arm", *COLUMNS))
             of_arm = (pc.field("workload") == self._workload_of[arm]["name"]) & (pc.field("arm") == arm)
             self._records[arm, op] = Records.of(self._outcomes[op].filter(of_arm))
