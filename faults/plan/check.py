@@ -15,7 +15,7 @@ checked when the fault is injected (``harness/world/world.py``).
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -330,11 +330,10 @@ def _in_container(fault: Fault, loc: Location, attach: Attach) -> Iterator[Probl
         named += [(("between",), int(member)) for member in group if member.isdecimal()]
     for at, broker in named:
         # containers and pods that are selected are known when the run begins
-        pods = attach.kubernetes.brokers if attach.kubernetes else {}
-        known: Collection[int] = attach.containers or pods
+        known = attach.containers or attach.pods
         if known and broker not in known:
-            brokers, key = ", ".join(map(str, known)), "kubernetes.brokers" if pods else "containers"
-            what = "pod" if pods else "container"
+            brokers = ", ".join(map(str, known))
+            what, key = ("pod", "kubernetes.brokers") if attach.pods else ("container", "containers")
             sentence = f"broker {broker} has no {what} under `attach.{key}`, which has those of {brokers}"
             yield Problem((*loc, *at), f"{sentence}: add it")
     for place, text in fault.links().items():

@@ -6,6 +6,7 @@ not repeat the secret.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -204,6 +205,11 @@ class Attach(Part):
     def has_containers(self) -> bool:
         """True if faults may use containers of brokers, whether they are already known or not."""
         return bool(self.containers or self.compose or self.labels)
+
+    @property
+    def pods(self) -> Mapping[int, str]:
+        """Pods of brokers, by broker id; empty as long as only a selector of them is known."""
+        return self.kubernetes.brokers if self.kubernetes else {}
 
     @property
     def changes_processes(self) -> bool:

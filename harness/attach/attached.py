@@ -327,8 +327,7 @@ class AttachedCluster:
     def check(self) -> None:
         """Raise ClusterError if a broker, container or proxy of the plan is missing, or Kafka denies access."""
         attach = self.descriptor.attach
-        pods = attach.kubernetes.brokers if attach.kubernetes else {}
-        for broker in (*self.proxies.values(), *attach.brokers, *attach.containers, *pods):
+        for broker in (*self.proxies.values(), *attach.brokers, *attach.containers, *attach.pods):
             if broker not in self.client_addresses:
                 brokers = ", ".join(map(str, self.client_addresses))
                 raise ClusterError(f"the attached cluster has no broker {broker}; its brokers are {brokers}")
@@ -510,7 +509,7 @@ class AttachedCluster:
             f"{security.protocol} {security.mechanism} as {security.user}" if security.mechanism else security.protocol
         )
         containers = {name: f"broker {broker}" for broker, name in attach.containers.items()}
-        pods = attach.kubernetes.brokers if attach.kubernetes else {}
+        pods = {name: f"broker {broker}" for broker, name in attach.pods.items()}
         return {
             "bootstrap": {"admin": self.bootstrap(None), attach.rack: self.bootstrap(attach.rack)},
             "toxiproxy": self.toxiproxy and self.toxiproxy.url,
@@ -524,6 +523,6 @@ class AttachedCluster:
                 "proxies": {name: f"broker {broker}" for name, broker in self.proxies.items()},
                 "topics created": sorted(self.descriptor.created),
                 **({"containers": containers} if containers else {}),
-                **({"pods": {name: f"broker {broker}" for broker, name in pods.items()}} if pods else {}),
+                **({"pods": pods} if pods else {}),
             },
         }

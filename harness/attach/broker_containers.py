@@ -57,13 +57,18 @@ def configured_id(container: Container) -> int | None:
     """Return the broker id in a container's environment or mounted properties; None for other containers."""
     pairs = (pair.partition("=") for pair in container.attrs["Config"].get("Env") or ())
     environment = {name: value for name, _, value in pairs}
-    if is_broker := _id_in(environment, _IDS, _ROLES):
+    if is_broker := id_in_environment(environment):
         return is_broker[0]
     for path in _property_paths(container):
         text = _read(container, path)
         if found := _id_in(dict(_PROPERTY.findall(text)), _ID_KEYS, ("process.roles",)):
             return found[0]
     return None
+
+
+def id_in_environment(environment: Mapping[str, str]) -> tuple[int | None] | None:
+    """Return what the variables of the usual images say, as ``_id_in`` does."""
+    return _id_in(environment, _IDS, _ROLES)
 
 
 def _id_in(settings: Mapping[str, str], ids: Iterable[str], roles: Iterable[str]) -> tuple[int | None] | None:

@@ -21,6 +21,7 @@ from typing import Any
 from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId, BrokerState
+from aftershock.harness.attach.broker_containers import id_in_environment
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat
 from aftershock.harness.cluster.kubernetes.manifests import MANAGED, Place, root_of
@@ -29,7 +30,6 @@ from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.safety.ownership import RUN
 
-_IDS = ("KAFKA_NODE_ID", "KAFKA_BROKER_ID", "KAFKA_CFG_NODE_ID", "KAFKA_CFG_BROKER_ID")
 _NUMBER = re.compile(r"-(\d+)$")
 _STARTED_S = 60.0
 _SHUT_DOWN_S = 60.0
@@ -215,14 +215,13 @@ def _there(api: Api, plan: AttachKubernetes) -> str:
 
 
 def broker_of(pod: Pod, container: str) -> int | None:
-    """Return the id of the broker in a pod; None for a pod without the container, or without a sign of an id."""
+    """Return the id of the broker in a pod; None for another pod, and for an isolated controller."""
     spec = next((item for item in pod["spec"]["containers"] if item["name"] == container), None)
     if spec is None:
         return None
     environment = {item["name"]: item.get("value") or "" for item in spec.get("env") or ()}
-    for name in _IDS:
-        if environment.get(name, "").isdecimal():
-            return int(environment[name])
+    if is_broker := id_in_environment(environment):
+        return is_broker[0]
     number = _NUMBER.search(pod["metadata"]["name"])
     return int(number[1]) if number else None
 
@@ -443,7 +442,7 @@ class BrokerPod:
             raise ClusterError(self.exit_of())
         if reason := _hold_on(pod):
             raise ClusterError(f"the pod {self.name} of broker {self.broker} is not deleted: {reason}")
-        (self._api.evict if evict else self._api.delete_pod)(self._plan.namespace, self.name, grace_s)
+        self._api.delete_pod(self._plan.namespace, self.name, grace_s, evict=evict)
         self._deleted = pod["metadata"]["uid"]
         self._grace_s = int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if grace_s is None else grace_s
         return self._grace_s

@@ -178,9 +178,8 @@ def prepare(
         located = permitted_attachment(attach, checked.source_map.position, permissions)
         if located != attach:
             checked = _with_containers(checked, located)
-            pods = located.kubernetes.brokers if located.kubernetes else {}
-            names = ", ".join(f"{broker}: {name}" for broker, name in (located.containers or pods).items())
-            log(f"{'pods' if pods else 'containers'} of brokers: {names}")
+            names = ", ".join(f"{broker}: {name}" for broker, name in (located.containers or located.pods).items())
+            log(f"{'pods' if located.pods else 'containers'} of brokers: {names}")
     namespaces = permitted_namespaces(checked, permissions) if checked.plan.cluster.kubernetes else ()
     for warning in checked.warnings:
         log(f"warning: {warning}")

@@ -72,10 +72,9 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         self._clients = clients
         self._security = cluster.secured
         self._attach = attach = cluster.descriptor.attach
-        pods = attach.kubernetes
         self._proxies = {
             (name := link_name(attach, broker)): Proxy(name, "client", attach.rack, broker, None, 0, "")
-            for broker in sorted({*cluster.proxies.values(), *attach.containers, *(pods.brokers if pods else ())})
+            for broker in sorted({*cluster.proxies.values(), *attach.containers, *attach.pods})
         }
         probes_max = 2 * len(self._proxies) + len(attach.containers) ** 2
         self._probing = ThreadPoolExecutor(max_workers=probes_max or 1, thread_name_prefix="probe")

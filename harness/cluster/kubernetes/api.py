@@ -143,16 +143,15 @@ class Api:
             raise
         return True
 
-    def delete_pod(self, namespace: str, name: str, grace_s: int | None) -> None:
-        self.delete("Pod", namespace, name, grace_s=grace_s)
-
-    def evict(self, namespace: str, name: str, grace_s: int | None) -> None:
-        """Delete a pod as a drain of its node does; raise RefusedError if a disruption budget does not allow it."""
+    def delete_pod(self, namespace: str, name: str, grace_s: int | None, *, evict: bool) -> None:
+        """Delete a pod; with ``evict`` as a drain does, which a disruption budget may refuse (RefusedError)."""
+        if not evict:
+            self.delete("Pod", namespace, name, grace_s=grace_s)
+            return
         options = {} if grace_s is None else {"deleteOptions": {"gracePeriodSeconds": grace_s}}
         manifest = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-        self._json(
-            "POST", f"{_path('Pod', namespace)}/{name}/eviction", f"evict the pod {name}", {}, manifest | options
-        )
+        path = f"{_path('Pod', namespace)}/{name}/eviction"
+        self._json("POST", path, f"evict the pod {name}", {}, manifest | options)
 
     def log(self, namespace: str, pod: str, container: str, *, since: str = "") -> str:
         """Return the output of a pod's container, "" if it has none yet; ``since`` is a time in RFC 3339."""

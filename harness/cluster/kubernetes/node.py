@@ -264,7 +264,7 @@ class PodNode:
         if pod := self.pod():
             name = pod["metadata"]["name"]
             self._api.patch("Pod", self._place.namespace, name, {"metadata": {"labels": {SERVED: None}}})
-            (self._api.evict if evict else self._api.delete_pod)(self._place.namespace, name, grace_s)
+            self._api.delete_pod(self._place.namespace, name, grace_s, evict=evict)
         return SHUT_DOWN_S if grace_s is None else grace_s
 
     def vanish(self) -> None:

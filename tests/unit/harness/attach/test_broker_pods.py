@@ -54,7 +54,8 @@ class OnePodApi:
     def find(self, _kind: str, _namespace: str, name: str) -> dict[str, Any] | None:
         return {"status": {"phase": self.ended[name]}} if name in self.ended else self.pods.get(name)
 
-    def delete_pod(self, _namespace: str, name: str, grace_s: int | None) -> None:
+    def delete_pod(self, _namespace: str, name: str, grace_s: int | None, *, evict: bool) -> None:
+        assert not evict
         self.deleted.append((name, grace_s))
 
     def execute(self, _namespace: str, name: str, _container: str, command: Sequence[str]) -> Executed:
@@ -162,7 +163,7 @@ def test_a_pod_whose_deletion_was_refused_is_not_waited_for(monkeypatch: pytest.
     api = OnePodApi(pod("prod-kafka-0"))
     one = broker_pod(api)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RefusedError("it would violate the pod's disruption budget", 429)
 
     monkeypatch.setattr(api, "delete_pod", refuse)
