@@ -298,7 +298,7 @@ def test_a_process_that_is_stopped_while_it_is_let_go_goes_on(
 ) -> None:
     """However the agent's scan and the heal interleave."""
     one = machine.start(UID)
-    for _ in range(5):
+    for _ in range(3):
         (machine.own / f"held-{UID}").write_text("\n")
         assert "" == becomes(one, "T")
         machine.run(broker_pods.GO_ON, UID)
