@@ -63,6 +63,16 @@ _LIBRDKAFKA = (
     ("retry.backoff.max.ms", 1_000, 1.2),
 )
 _NAMES = {"reference": _JAVA, "java": _JAVA}
+# libraries with names or defaults of their own: the longest wait for an answer, and the session of a member in ms
+_OWN_DEFAULTS = {
+    "aiokafka": (("request.timeout.ms", 40_000, 1), 10_000),
+    "franz-go": (("ProduceRequestTimeout + RequestTimeoutOverhead", 20_000, 1), 45_000),
+    "kafka-go": (("MaxWait + ReadTimeout", 20_000, 1), 30_000),
+    "kafkajs": (("request.timeout.ms", 30_000, 1), 30_000),
+    "sarama": (("Net.ReadTimeout", 30_000, 1), 10_000),
+}
+_FIXED = ("franz-go", "kafka-go", "sarama")
+"""Programs whose waits a plan can't change, but for the session."""
 
 
 @dataclass(frozen=True)
@@ -120,17 +130,22 @@ def client_waits(
     """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``.
 
     A program (``exec``, or around a library) may declare its settings under Kafka's or librdkafka's names in the plan;
-    otherwise the longer defaults apply. If the plan or the client's settings name the consumer protocol (KIP-848),
-    brokers determine the session timeout and the heartbeat interval.
+    otherwise the library's defaults apply, or the longer ones if they are not known. If the plan or the client's
+    settings name the consumer protocol (KIP-848), brokers determine the session timeout and the heartbeat interval.
     """
     values = {key.replace("_", "."): value for key, value in own.items()}
     defaults = _NAMES.get(client, _LIBRDKAFKA)
     foreign = client in ("exec", *LIBRARIES) and client not in ON_LIBRDKAFKA
     if foreign and "request.timeout.ms" in values and "socket.timeout.ms" not in values:
         defaults = (_JAVA[0], *_LIBRDKAFKA[1:])
+    session_ms = 45_000
+    if client in _OWN_DEFAULTS:
+        answer, session_ms = _OWN_DEFAULTS[client]
+        defaults = (answer, *_LIBRDKAFKA[1:])
 
     def term(name: str, default: float, times: float = 1) -> Term:
-        return Term(name if times == 1 else f"{times:g} x {name}", times * number(values.get(name), default), own=True)
+        text = name if times == 1 else f"{times:g} x {name}"
+        return Term(text, times * number(values.get(name), default), own=client not in _FIXED)
 
     request, reconnect, retry = (term(*setting) for setting in defaults)
     attempt = None
@@ -141,7 +156,8 @@ def client_waits(
     if not grouped:
         return ClientWaits(request, reconnect, retry, attempt, loading if transacts else ())
     delay = number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
-    beat, session = replace(term("heartbeat.interval.ms", 3_000), own=False), term("session.timeout.ms", 45_000)
+    beat = replace(term("heartbeat.interval.ms", 3_000), own=False)
+    session = replace(term("session.timeout.ms", session_ms), own=True)
     if (protocol or str(values.get("group.protocol")).lower()) == "consumer":
         beat, session = (
             Term(name, number(settings.get(name), default))
