@@ -255,6 +255,8 @@ def kubernetes_problems(draft: Draft) -> Iterator[Problem]:
             yield Problem(("cluster", key), sentence)
     for located in draft.faults.readable:
         fault = located.fault
+        if fault.kind == "drain" and not cluster.kubernetes.nodes:
+            yield Problem((*located.loc, "kind"), f"a drain {_NEEDS_NODES.format('cluster.kubernetes')}")
         needs = [need for need in fault.cluster_needs() if need in _NEEDS_ON_DOCKER]
         if isinstance(fault, Kill) and fault.host == "stays":
             needs = []  # a pod outlives its broker's process
@@ -270,7 +272,7 @@ IN_CONTAINERS = ("kill", "crash_loop", "stop", "restart", "pause", "rolling_rest
 """Fault kinds for which the Docker container of a broker is enough."""
 IN_NETWORKS = ("cut", "packet_loss", "packet_delay", "packet_reorder", "packet_duplicate", "packet_corrupt")
 """Fault kinds for which the network namespace of a broker's Docker container is enough."""
-IN_PODS = ("delete_pod",)
+IN_PODS = ("delete_pod", "drain")
 """Fault kinds for which the pod of a broker is enough."""
 BY_AGENTS = ("kill", "stop", "restart", "pause", "rolling_restart")
 """Fault kinds that need an agent beside the pod of a broker."""
@@ -283,6 +285,10 @@ _NOT_IN_PODS = {
 _NEED_AGENT = (
     "signals from inside a container do nothing to its process 1; permit a privileged pod beside the brokers with "
     "`agent: true` under `attach.kubernetes`"
+)
+_NEEDS_NODES = (
+    "takes a Kubernetes node out of service, on which then no pod of anybody is placed; permit that with "
+    "`nodes: true` under `{}`"
 )
 _REASONS = {
     "clock": "a container has the clock of its host, which faults must not move",
@@ -300,6 +306,8 @@ def refusal(kind: type[Fault], attach: Attach) -> str | None:
     name = kind.model_fields["kind"].default
     if name in REFUSED_KINDS:
         return REFUSED_KINDS[name]
+    if attach.kubernetes and name == "drain" and not attach.kubernetes.nodes:
+        return f"it {_NEEDS_NODES.format('attach.kubernetes')}"
     if attach.kubernetes and name in (*IN_PODS, *BY_AGENTS, *_NOT_IN_PODS):
         needs_agent = name in BY_AGENTS and not attach.kubernetes.agent
         return _NEED_AGENT if needs_agent else _NOT_IN_PODS.get(name)

@@ -50,7 +50,7 @@ _JAVA = """
 _HARNESS_OWN = {"commit.metadata.bytes", "connections.per.broker", "transactional", "metadata.own.connection"}
 _ASSIGNORS = "partition.assignment.strategy"  # Kafka's own client would load any class with this name
 REFERENCE_SETTINGS = frozenset(_REFERENCE.split()) | _HARNESS_OWN | {_ASSIGNORS}
-_ADAPTER = {"share", "num-records", "warmup-records"}  # of our Java adapter
+_ADAPTER = {"share", "num-records", "warmup-records", "poll.timeout.ms"}  # of our Java adapter
 JAVA_SETTINGS = frozenset(_REFERENCE.split()) | frozenset(_JAVA.split()) | _ADAPTER
 _PYTHON = """
     auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type connections.max.idle.ms

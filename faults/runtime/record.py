@@ -12,6 +12,7 @@ State = Literal["intended", "injected", "witnessed", "healing", "healed", "faile
 Verb = Literal[
     "start",
     "resume",
+    "uncordon",
     "remove_toxics",
     "enable_proxies",
     "redirect_proxies",

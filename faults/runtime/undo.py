@@ -52,6 +52,8 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
             await world.start(BrokerId(args["broker"]))
         case "resume":
             await world.resume(BrokerId(args["broker"]))
+        case "uncordon":
+            await world.uncordon(args["machine"])
         case "remove_toxics":
             await _await_all(world.remove_toxic(proxy, name) for proxy, name in args["toxics"])
         case "enable_proxies":
@@ -266,6 +268,9 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
     match undo.verb:
         case "start" | "resume" | "restore_power" | "restore_disk":
             return await _not_running(args.get("brokers") or [args["broker"]], world)
+        case "uncordon":
+            remaining = {args["machine"]} if await world.cordoned(args["machine"]) else set()
+            sentence = "the Kubernetes node {} takes no pods"
         case "restore_clock":
             error_ms = await world.clock_error_ms(BrokerId(args["broker"]))
             remaining = set() if abs(error_ms) <= CLOCK_ERROR_MS_MAX else {str(args["broker"])}

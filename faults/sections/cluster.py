@@ -116,7 +116,8 @@ class AttachKubernetes(Part):
     ``pods`` is a selector of labels, such as ``strimzi.io/cluster=prod``, in the namespace; ``brokers`` names the pod
     of each broker instead, and takes its place when a run begins. ``container`` is the broker's container in each pod.
     ``context`` is a context of the kubeconfig, by default its current one. ``agent`` permits a privileged pod beside
-    the brokers for the time of the run, from which their processes can be killed and stopped.
+    the brokers for the time of the run, from which their processes can be killed and stopped. ``nodes`` permits to
+    take Kubernetes nodes of the brokers out of service (``drain``), so that no pod at all is placed there meanwhile.
     """
 
     namespace: Namespace
@@ -125,6 +126,7 @@ class AttachKubernetes(Part):
     container: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "kafka"
     context: Context = None
     agent: StrictBool = False
+    nodes: StrictBool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -248,7 +250,8 @@ class Kubernetes(Part):
     ``context`` is a context of the kubeconfig, by default its current one. ``namespace: auto`` makes a namespace for
     the run, and removes it afterwards; another one must exist, and be allowed on the command line. ``storage_class`` is
     that of the brokers' volumes, by default the cluster's own default. ``node_selector`` has the labels of the nodes
-    that may have pods of the run, ``zones`` the zone (``topology.kubernetes.io/zone``) of each rack.
+    that may have pods of the run, ``zones`` the zone (``topology.kubernetes.io/zone``) of each rack. ``nodes`` permits
+    to take Kubernetes nodes out of service (``drain``), so that no pod at all is placed there meanwhile.
     """
 
     context: Context = None
@@ -256,6 +259,7 @@ class Kubernetes(Part):
     storage_class: Annotated[str | None, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}$")] = None
     node_selector: dict[Annotated[str, Field(min_length=1, max_length=317)], ConfigText] = {}
     zones: dict[RackName, Annotated[str, Field(min_length=1, max_length=63)]] = {}
+    nodes: StrictBool = False
 
 
 class Cluster(Part):

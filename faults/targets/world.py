@@ -87,6 +87,18 @@ class NodeControl(Protocol):
         a disruption budget of the pods does not allow it.
         """
 
+    async def machines(self) -> Mapping[BrokerId, str]:
+        """Return the Kubernetes node on which each node's pod is; without those whose pod is on none."""
+
+    async def cordon(self, machine: str) -> None:
+        """Let the scheduler place no pod on a Kubernetes node; raise ClusterError if that is so already."""
+
+    async def uncordon(self, machine: str) -> None:
+        """Let the scheduler place pods again on a Kubernetes node that this run has cordoned."""
+
+    async def cordoned(self, machine: str) -> bool:
+        """Return True if the scheduler places no pod on a Kubernetes node because of this run."""
+
 
 class Probe(Protocol):
     """Test connection of the harness to a broker over one network link."""

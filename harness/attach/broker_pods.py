@@ -22,6 +22,7 @@ from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.sections.cluster import AttachKubernetes
 from aftershock.faults.targets.values import BrokerId, BrokerState
 from aftershock.harness.attach.broker_containers import id_in_environment
+from aftershock.harness.cluster.kubernetes import cordons
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import BEAT_S, BEATS_MISSED, Heartbeat
 from aftershock.harness.cluster.kubernetes.manifests import MANAGED, Place, root_of
@@ -480,8 +481,9 @@ def broker_pods(plan: AttachKubernetes, run_id: str, api: Api) -> dict[BrokerId,
 def check(pods: Sequence[BrokerPod], api: Api, plan: AttachKubernetes) -> None:
     """Raise ClusterError if the user may not do what faults on the pods need, or a pod does not run."""
     refused = api.refused_verbs(plan.namespace, (*NEEDS, *(AGENT_NEEDS if plan.agent else ())))
+    refused += api.refused_verbs(None, cordons.NEEDS) if plan.nodes else []
     if refused:
-        option = " --agent" if plan.agent else ""
+        option = (" --agent" if plan.agent else "") + (" --nodes" if plan.nodes else "")
         raise ClusterError(
             f"the user of the context {api.context} lacks permissions in the namespace {plan.namespace}: "
             f"{', '.join(refused)}; print the role to apply with: aftershock kubernetes rbac --namespace "

@@ -28,7 +28,7 @@ from aftershock.faults.runtime.undo import perform, verify_undo
 from aftershock.harness.attach.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
-from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import (
     BEAT_S,
     BEATS_MISSED,
@@ -38,6 +38,7 @@ from aftershock.harness.cluster.kubernetes.cluster import (
     remove_run,
     silent_runs,
 )
+from aftershock.harness.cluster.kubernetes.cordons import cordoned_by_runs, uncordon
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.lifecycle.occupation import Occupation, occupation_of, vacate
@@ -132,6 +133,7 @@ def heal_kubernetes(
     """
     explicit = run_id is not None if explicit is None else explicit
     log, actions, errors = _unfailing(log), list[str](), list[tuple[str, Exception]]()
+    dead = set[str]()
     runs = [remains for remains in list_runs(api, namespace) if run_id in (None, remains.place.run_id)]
     foreign = [remains.place for remains in runs if remains.cluster.liveness == "unknown"] if listen else []
     if foreign:
@@ -157,11 +159,19 @@ def heal_kubernetes(
                     actions += _heal_attached(cluster.home, log, explicit=explicit)
                 removed = remove_run(api, place)
                 close_run(cluster.home)
+                dead.add(place.run_id)
                 actions.append(f"{place.run_id}: removed {', '.join(removed)}")
         except Exception as error:  # noqa: BLE001 -- whatever the reason: the other runs are cleaned up regardless
             errors.append((place.run_id, error))
             if not explicit:
                 log(f"{place.run_id}: {_one_line(error)}")
+    known = {remains.place.run_id for remains in runs}
+    with suppress(RefusedError):  # then the user can't have cordoned a node
+        for machine, run in cordoned_by_runs(api).items():
+            # a run without other objects gives no sign of life, so the user must name it
+            if run in dead or (run == run_id and run not in known):
+                uncordon(api, machine, run)
+                actions.append(f"{run}: uncordoned {machine}")
     if explicit and not actions and not errors:
         raise ClusterError(f"the Kubernetes cluster {api.context} has nothing of a run {run_id}")
     for spool in client_processes.orphaned_spools(log):

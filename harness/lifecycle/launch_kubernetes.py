@@ -23,6 +23,7 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster, write_descriptor
 from aftershock.harness.cluster.engine import OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, TOXIPROXY
 from aftershock.harness.cluster.images import build
+from aftershock.harness.cluster.kubernetes import cordons
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import (
     Heartbeat,
@@ -99,9 +100,10 @@ def preflight(plan: Kubernetes, allowed: Collection[str], api: Api, log: Log) ->
                 )
     refused = api.refused_verbs(None, NAMESPACE_NEEDS) if own else []
     refused += api.refused_verbs(None if own else plan.namespace, NEEDS)
+    refused += api.refused_verbs(None, cordons.NEEDS) if plan.nodes else []
     if refused:
         where = "in a new namespace" if own else f"in the namespace {plan.namespace}"
-        option = "" if own else f" --namespace {plan.namespace}"
+        option = ("" if own else f" --namespace {plan.namespace}") + (" --nodes" if plan.nodes else "")
         raise EngineError(
             f"the user of the context {api.context} lacks permissions {where}: {', '.join(refused)}; print the role to "
             f"apply with: aftershock kubernetes rbac{option}"
@@ -145,32 +147,36 @@ def _check_storage(plan: Kubernetes, classes: Iterable[Mapping[str, Any]], conte
         )
 
 
-def role(namespace: str | None, needs: Iterable[tuple[str, str, str]] | None = None) -> list[dict[str, Any]]:
+def role(
+    namespace: str | None, needs: Iterable[tuple[str, str, str]] | None = None, name: str = "aftershock"
+) -> list[dict[str, Any]]:
     """Return the least role for runs in a namespace, or, with None, for runs that make their own; as manifests.
 
-    ``needs`` is what the runs do there, by default launch clusters: verb, API group and resource.
+    ``needs`` is what the runs do there, by default launch clusters: verb, API group and resource. ``name`` is that of
+    the role.
 
     A run in a namespace that exists needs nothing outside. What it may not read of nodes and storage classes is then
     refused by the cluster itself, later and in the scheduler's words.
     """
+    launches = needs is None
     needs = tuple(needs or (*NEEDS, *(() if namespace else NAMESPACE_NEEDS)))
     by_verbs: dict[tuple[str, ...], list[str]] = {}
     for resource in dict.fromkeys(resource for _, _, resource in needs):
-        verbs = tuple(verb for verb, _, name in needs if name == resource)
+        verbs = tuple(verb for verb, _, needed in needs if needed == resource)
         by_verbs.setdefault(verbs, []).append(resource)
     rules = [{"apiGroups": [""], "resources": names, "verbs": [*verbs]} for verbs, names in by_verbs.items()]
-    if namespace is None:
+    if launches and namespace is None:
         rules.append({"apiGroups": ["", "storage.k8s.io"], "resources": ["nodes", "storageclasses"], "verbs": ["list"]})
     kind = "Role" if namespace else "ClusterRole"
     place = {"namespace": namespace} if namespace else {}
     group = "rbac.authorization.k8s.io"
     return [
-        {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "aftershock", **place}, "rules": rules},
+        {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": name, **place}, "rules": rules},
         {
             "apiVersion": f"{group}/v1",
             "kind": f"{kind}Binding",
-            "metadata": {"name": "aftershock", **place},
-            "roleRef": {"apiGroup": group, "kind": kind, "name": "aftershock"},
+            "metadata": {"name": name, **place},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": name},
             "subjects": [{"apiGroup": group, "kind": "User", "name": "USER"}],
         },
     ]

@@ -96,6 +96,17 @@ class NodesWorld:
     async def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:  # noqa: ARG002
         raise FaultError(f"node {broker} is a container of the Docker engine, and no pod")
 
+    async def machines(self) -> Mapping[BrokerId, str]:
+        return {}
+
+    async def cordon(self, machine: str) -> None:
+        raise FaultError(f"there is no Kubernetes node {machine}: the nodes are containers of the Docker engine")
+
+    uncordon = cordon
+
+    async def cordoned(self, machine: str) -> bool:  # noqa: ARG002
+        return False
+
     def racks(self) -> Mapping[BrokerId, str]:
         return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
 

@@ -31,8 +31,9 @@ from aftershock.faults.targets.world import World
 from aftershock.harness.attach.attached import AttachedCluster, link_name
 from aftershock.harness.attach.broker_pods import BrokerPod
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.kubernetes.cluster import KubernetesCluster
-from aftershock.harness.cluster.kubernetes.node import quantity
+from aftershock.harness.cluster.kubernetes.node import PodNode, quantity
 from aftershock.harness.cluster.packets import Leg
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import Proxy
@@ -50,11 +51,12 @@ from aftershock.harness.world.nodes import (
     log_dir_in,
     log_dir_script,
 )
+from aftershock.harness.world.pods import PodsWorld
 from aftershock.harness.world.threads import in_thread
 from aftershock.workloads.kafka.wire.connection import Address
 
 
-class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
+class AttachedWorld(PodsWorld, LinksWorld, KafkaWorld, ClientsWorld):
     """All operations of faults on an attached cluster, on its topics, settings, links and containers, and on clients.
 
     Brokers whose containers or pods the plan names under ``attach`` have the operations of launched nodes that need no
@@ -100,6 +102,12 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         if not isinstance(node, BrokerPod):
             raise FaultError(f"broker {broker} is in a container of the Docker engine, and in no pod")
         return 1000 * node.delete_pod(None if grace_ms is None else math.ceil(grace_ms / 1000), evict=evict)
+
+    def _api(self) -> Api:
+        return self._attached.kubernetes
+
+    def _pods(self) -> Mapping[BrokerId, BrokerPod]:
+        return {broker: node for broker, node in self._attached.nodes.items() if isinstance(node, BrokerPod)}
 
     async def state(self, broker: BrokerId) -> BrokerState:
         """Return the state of a broker's container or pod; of a broker without, whether the cluster has it."""
@@ -283,6 +291,7 @@ class ClusterWorld(
 
 
 class KubernetesWorld(
+    PodsWorld,
     NodesWorld,
     LinksWorld,
     KafkaWorld,
@@ -314,6 +323,12 @@ class KubernetesWorld(
     def delete_pod(self, broker: BrokerId, grace_ms: int | None, *, evict: bool = False) -> int:
         grace_s = None if grace_ms is None else math.ceil(grace_ms / 1000)
         return 1000 * self._cluster.pods[broker].delete_pod(grace_s, evict=evict)
+
+    def _api(self) -> Api:
+        return self._cluster.api
+
+    def _pods(self) -> Mapping[BrokerId, PodNode]:
+        return self._cluster.pods
 
     @in_thread
     def limits(self, broker: BrokerId) -> Limits:

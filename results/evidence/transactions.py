@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aftershock.names import LIBRARIES, OFFSETS_TOPIC, ON_LIBRDKAFKA, topic_names
-from aftershock.results.evidence.evidence import Client, Evidence, workload_of
+from aftershock.results.evidence.evidence import Client, Evidence, deadline_ms_of, workload_of
 
 Workloads = Sequence[Mapping[str, Any]]
 
@@ -67,6 +67,12 @@ def written_in_transactions(evidence: Evidence, client: Client) -> tuple[str, ..
     workload = workload_of(evidence, client)
     topics = topic_names(workload["produce"]) if (workload.get("produce") or {}).get("transaction") else ()
     return (*topics, *((client.pipe.writes,) if client.pipe and client.pipe.transactional else ()))
+
+
+def transaction_deadline_ms(evidence: Evidence, client: Client) -> int | None:
+    """Return the time in which a producer must begin or end a transaction; None for one without transactions."""
+    settings = (workload_of(evidence, client).get("produce") or {}).get("transaction")
+    return min(deadline_ms_of(evidence, client, "produce"), int(settings["timeout_ms"])) if settings else None
 
 
 def reads_committed(evidence: Evidence, client: Client) -> bool:

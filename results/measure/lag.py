@@ -21,11 +21,12 @@ from math import inf
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.ownership import Place, tenures
 from aftershock.results.evidence.evidence import Client
+from aftershock.results.evidence.transactions import transaction_deadline_ms
 from aftershock.results.measure import stalls
 from aftershock.results.measure.answers import Answers, by_run
 from aftershock.results.measure.stalls import SILENCES, in_slots, silences
@@ -320,7 +321,20 @@ class FollowUpJobs:
             if self.transactions is not None:
                 waiting = stalls.begun(waiting, self.transactions)
             rows = by_run(stalls.stalls(waiting, STALL_US).collect())
-        if not pc.sum(slots["failed"]).as_py():
-            return {"stalls": rows, "failures": {}, "given_up": {}}
-        failures, given_up = stalls.failures(waits), stalls.given_up(self.outcomes)
-        return {"stalls": rows, "failures": by_run(failures.collect()), "given_up": by_run(given_up.collect())}
+        failed, given_up = list[Row](), list[Row]()
+        limits = {
+            (run, client.key): 500 * deadline_ms
+            for run, evidence in enumerate(self.dims.evidences)
+            for client in evidence.clients
+            if (deadline_ms := transaction_deadline_ms(evidence, client))
+        }
+        if self.transactions is not None and limits:
+            table = self.dims.table(
+                ((*key, limit_us) for key, limit_us in limits.items()), "run int, client string, limit_us bigint"
+            )
+            given_up += stalls.given_up_transactions(self.transactions, table).collect()
+        if pc.sum(slots["failed"]).as_py():
+            failed = stalls.failures(waits).collect()
+            records = stalls.given_up(self.outcomes).collect()
+            given_up += [row for row in records if (row["run"], row["client"]) not in limits]
+        return {"stalls": rows, "failures": by_run(failed), "given_up": by_run(given_up)}

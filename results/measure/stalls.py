@@ -229,16 +229,33 @@ def given_up(outcomes: DataFrame) -> DataFrame:
     took_us = F.col("done_us") - F.coalesce("sent_us", "intended_us")
     early = F.coalesce(2 * took_us < F.col("deadline_us") - F.col("intended_us"), F.lit(False))
     record = F.when(early, F.struct("producer_id", "seq"))
-    return (
-        outcomes.where(ended & timed)
-        .withColumns({"took_us": took_us, "record": record})
-        .groupBy("run", F.concat_ws("/", "workload", "arm").alias("client"), "error")
-        .agg(
-            F.count("*").alias("n"),
-            F.count("record").alias("early"),
-            F.min("took_us").alias("earliest_us"),
-            F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
-        )
+    client = F.concat_ws("/", "workload", "arm")
+    return _counted(outcomes.where(ended & timed).withColumns({"client": client, "took_us": took_us, "record": record}))
+
+
+def given_up_transactions(transactions: DataFrame, limits: DataFrame) -> DataFrame:
+    """Count the transactions that producers gave up, as ``given_up`` does for records, by ``run client error``.
+
+    ``limits`` has half of the deadline of each client (``run client limit_us``); clients that it lacks are left out. The
+    time until a transaction was given up, from its begin that failed or from the call of its end, includes what the
+    producer needed to open again. Samples are first records.
+    """
+    ended = F.col("outcome").isin("failed", "in_doubt") & F.col("done_us").isNotNull() & F.col("error").isNotNull()
+    took_us = F.col("done_us") - F.when(F.col("kafka_producer_id").isNull(), F.col("begin_us")).otherwise(F.col("asked_us"))
+    early = F.coalesce(F.col("took_us") < F.col("limit_us"), F.lit(False))
+    rows = transactions.where(ended).withColumns(
+        {"client": F.concat_ws("/", "workload", "arm"), "took_us": took_us, "seq": F.col("first_seq")}
+    )
+    joined = rows.join(limits, ["run", "client"]).withColumn("record", F.when(early, F.struct("producer_id", "seq")))
+    return _counted(joined)
+
+
+def _counted(ended: DataFrame) -> DataFrame:
+    return ended.groupBy("run", "client", "error").agg(
+        F.count("*").alias("n"),
+        F.count("record").alias("early"),
+        F.min("took_us").alias("earliest_us"),
+        F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
     )
 
 

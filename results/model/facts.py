@@ -266,6 +266,8 @@ class FailureSpan:
 class GivenUp:
     """Records that a producer gave up with one error: ``n`` in all, and ``early`` of them before half of their time.
 
+    Of a producer of transactions, these are the transactions whose begin or end it gave up.
+
     ``earliest_us`` is the shortest time after which one was given up, and ``samples`` are ids (producer_id, seq) of
     those that were given up early.
     """

@@ -185,6 +185,13 @@ class Committed(_TimedReport):
     epoch: MaybePartition = UNKNOWN
 
 
+class MemberFenced(_TimedReport):
+    """Report that the coordinator does not know the consumer as a member of its group, with the error's name."""
+
+    say: Literal["member_fenced"] = "member_fenced"
+    error: str
+
+
 class Traffic(_Report):
     """Report of the bytes (sent, received) by broker since the client's start."""
 
@@ -241,6 +248,7 @@ Report = (
     | Revoked
     | Lost
     | Committed
+    | MemberFenced
     | Traffic
     | NodeDisconnected
     | RequestTimedOut
@@ -283,7 +291,7 @@ RESERVED = Rule("Rules", "**Standard output is reserved for the protocol.**")
 _SECTIONS = {
     **dict.fromkeys(("acked", "failed", "sent", "acked_all", "summary"), "produce"),
     "transacted": "Transactions",
-    **dict.fromkeys(("assigned", "revoked", "lost", "committed", "record"), "consume"),
+    **dict.fromkeys(("assigned", "revoked", "lost", "committed", "member_fenced", "record"), "consume"),
     **dict.fromkeys(("ready", "bye", "traffic", "error", "died"), "All operations"),
     **dict.fromkeys(("node_disconnected", "request_timed_out"), "All operations"),
 }

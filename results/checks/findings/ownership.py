@@ -97,6 +97,7 @@ def starts(evidence: Evidence) -> Iterator[Start]:
         commits.setdefault((commit.client, commit.topic, commit.partition), []).append(commit)
     readers = [client for client in evidence.clients if client.consumes_from]
     owned = {client.key: tenures(evidence, client) for client in readers}
+    told = {client.key: _told(evidence, client) for client in readers}
     outside = {client.key for client in readers if group_of(evidence, client) is None}
     for key, of_client in owned.items():
         former: dict[tuple[str, Place], str] = {}
@@ -111,13 +112,50 @@ def starts(evidence: Evidence) -> Iterator[Start]:
             committed, committed_us = (last.offset, last.done_us) if last else (None, None)
             topic, number = tenure.place
             ended_us = _given_up_us(tenure)
-            yield Start(key, tenure.worker, topic, number, tenure.start_us, True, committed, committed_us, ended_us)
+            begun = Start(key, tenure.worker, topic, number, tenure.start_us, True, committed, committed_us, ended_us)
+            yield from _as_member(begun, told[key].get(tenure.worker, ()))
     for client, line in reader_events(evidence, "position_reset"):
         worker, place, at_us = client.reader_of(line), (line["topic"], line["partition"]), int(line["t_us"])
         of_place = (tenure for tenure in owned[client.key] if (tenure.worker, tenure.place) == (worker, place))
         around = next((tenure for tenure in of_place if tenure.start_us <= at_us < tenure.end_us), None)
         ended_us = _given_up_us(around) if around else None
         yield Start(client.key, worker, *place, at_us, False, None, None, ended_us)
+
+
+TOLD_US = 5_000_000
+"""Time in which a member that is told to be none must have stopped: the silence that an obligation allows."""
+
+
+def _told(evidence: Evidence, client: Client) -> dict[str, list[tuple[int, float]]]:
+    """Return the times, by worker, in which a coordinator had told it that it is no member.
+
+    They end with an assignment, or with the success of a commit that the worker sent later.
+    """
+    since: dict[str, int] = {}
+    spans: dict[str, list[tuple[int, float]]] = {}
+    for line in sorted(evidence.events, key=lambda line: int(line.get("t_us", 0))):
+        event = line.get("event")
+        if event in ("member_fenced", "assigned", "committed") and client.wrote(line):
+            worker, at_us = client.reader_of(line), int(line["t_us"])
+            if event == "member_fenced":
+                since.setdefault(worker, at_us)
+            elif worker in since and (event == "assigned" or at_us - (line.get("took_us") or 0) > since[worker]):
+                spans.setdefault(worker, []).append((since.pop(worker), at_us))
+    for worker, from_us in since.items():
+        spans.setdefault(worker, []).append((from_us, inf))
+    return spans
+
+
+def _as_member(begun: Start, told: Sequence[tuple[int, float]]) -> Iterator[Start]:
+    """Yield a start, which ends ``TOLD_US`` after its reader is told to be no member, and again when it is one."""
+    end_us = inf if begun.ended_us is None else begun.ended_us
+    for from_us, until_us in told:
+        if begun.at_us <= from_us and from_us + TOLD_US < min(until_us, end_us):
+            yield begun._replace(ended_us=from_us + TOLD_US)
+            if until_us >= end_us:
+                return
+            begun = begun._replace(at_us=int(until_us), assigned=False, committed=None, committed_us=None)
+    yield begun
 
 
 DYING_US = 1_000_000

@@ -104,6 +104,8 @@ class FakeWorld(
         self.states: dict[BrokerId, BrokerState] = dict.fromkeys(RACKS, "running")
         self.back_us: dict[BrokerId, int] = dict.fromkeys(RACKS, 0)
         self.contained = False
+        self.homes = {BrokerId(1): "m1", BrokerId(2): "m1", BrokerId(3): "m2"}
+        self.cordons: set[str] = set()
         self.proxies: dict[str, dict[str, Toxic]] = {link.proxy: {} for link in self.links()}
         self.updated_us: dict[str, list[int]] = {}
         self.active_controller = BrokerId(3)
@@ -145,6 +147,20 @@ class FakeWorld(
         await self._called("delete_pod", (broker, grace_ms, *(("evicted",) if evict else ())))
         self._lose(broker, "exited")
         return 30_000 if grace_ms is None else grace_ms
+
+    async def machines(self) -> Mapping[BrokerId, str]:
+        return self.homes
+
+    async def cordon(self, machine: str) -> None:
+        await self._called("cordon", machine)
+        self.cordons.add(machine)
+
+    async def uncordon(self, machine: str) -> None:
+        await self._called("uncordon", machine)
+        self.cordons.discard(machine)
+
+    async def cordoned(self, machine: str) -> bool:
+        return machine in self.cordons
 
     async def dial_node(self, broker: BrokerId) -> Outcome:
         return "closed" if broker in self.refusing else "silent" if self.states[broker] == "exited" else "answered"

@@ -90,6 +90,12 @@ def test_a_pod_is_deleted_without_an_agent() -> None:
     assert "name them under `attach.kubernetes`" in problems_of(written(REACHED, delete))
 
 
+def test_a_drain_needs_the_permission_of_the_plan() -> None:
+    drain = "{kind: drain, broker: 1, at: 0s, for: 10s}"
+    check(load_plan(written(PODS % ", nodes: true", drain)).plan)
+    assert "permit that with `nodes: true` under `attach.kubernetes`" in problems_of(written(PODS % "", drain))
+
+
 @pytest.mark.parametrize(
     ("fault", "why"),
     [

@@ -32,6 +32,7 @@ def text(cluster: str = "kubernetes: {}", fault: str = KILL) -> str:
         ("kubernetes: {}", "kind: reassign, topic: orders, rotate: 1"),
         ("kubernetes: {}", "kind: kill, broker: 1, for: 4s, host: stays"),
         ("kubernetes: {}", "kind: delete_pod, broker: 1, for: 4s, grace: 0s"),
+        ("kubernetes: {nodes: true}", "kind: drain, broker: 1, for: 9s"),
         # without Kubernetes, everything is as before
         ("disks: {count: 1}", "kind: disk_full, broker: 1, for: 4s"),
         ("clocks: true", "kind: clock_bump, broker: 1, by: 1h, for: 4s"),
@@ -64,6 +65,8 @@ def test_what_a_cluster_on_kubernetes_can_have_is_accepted(cluster: str, fault: 
             "kind: delete_pod, broker: 1, for: 4s",
             "a delete_pod needs brokers in pods: write `cluster:",
         ),
+        ("kubernetes: {}", "kind: drain, broker: 1, for: 9s", "`nodes: true` under `cluster.kubernetes`"),
+        ("kafka: default", "kind: drain, broker: 1, for: 9s", "a drain needs brokers in pods"),
         ("kubernetes: {namespace: Kafka}", KILL, "namespace"),
         ("kubernetes: {zones: {a: x}}", KILL, "`kubernetes.zones` has the racks a, and the cluster has a, b, c"),
         ("kubernetes: {where: x}", KILL, "where"),

@@ -68,6 +68,21 @@ class Store:
             namespace = ""
         return self.items.pop((kind, namespace or "", name), None) is not None
 
+    def cordon(self, machine: str, run_id: str) -> None:
+        """Add a node that a run has cordoned."""
+        self._add("Node", "", machine, run_id, {})
+        self.items["Node", "", machine]["spec"] = {"unschedulable": True}
+
+    def patch(self, kind: str, namespace: str | None, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        """Merge a change into labels and specification."""
+        item = self.items[kind, namespace or "", name]
+        for old, new in ((item["metadata"]["labels"], change["metadata"]["labels"]), (item["spec"], change["spec"])):
+            for key, value in new.items():
+                old[key] = value
+                if value is None:
+                    del old[key]
+        return item
+
     def left(self) -> set[str]:
         return {item["metadata"]["labels"][RUN] for item in self.items.values()}
 
@@ -158,3 +173,14 @@ def test_a_run_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     count = len(beats)
     assert ["1", "2", "3", "4"] == beats[:4]
     assert count == len(beats)
+
+
+def test_nodes_that_a_dead_run_has_cordoned_take_pods_again(store: Store, tmp_path: Path) -> None:
+    """Not those of a living one, and those of a run without other objects only if the user names it."""
+    store.run("r-dead", DEAD, tmp_path / "gone", own=False)
+    store.run("r-live", owner(), tmp_path / "live")
+    for machine, run_id in (("m1", "r-dead"), ("m2", "r-live"), ("m3", "r-api")):
+        store.cordon(machine, run_id)
+    assert "r-dead: uncordoned m1" in heal(store)[0]
+    assert {"m2", "m3"} == {name for (kind, _, name), item in store.items.items() if kind == "Node" and item["spec"]}
+    assert ["r-api: uncordoned m3"] == heal(store, "r-api")[0]

@@ -138,6 +138,31 @@ def test_a_member_starts_where_its_group_has_committed() -> None:
     ] == [*starts(evidence)]
 
 
+FENCED = event(4, FIRST, "member_fenced", error="UNKNOWN_MEMBER_ID")
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ((FENCED,), [(1, 9)]),
+        ((FENCED, event(12, FIRST, "assigned", 0)), [(1, 9), (12, None)]),
+        ((FENCED, committed(14, FIRST)), [(1, 9), (14, None)]),
+        ((FENCED, committed(4.05, FIRST)), [(1, 9)]),  # sent before
+        # it stopped, or was a member again, in time
+        ((FENCED, event(8, FIRST, "lost", 0)), [(1, 8)]),
+        ((FENCED, event(5, FIRST, "assigned", 0)), [(1, None)]),
+        ((FENCED, committed(7, FIRST)), [(1, None)]),
+        ((FENCED | {"worker": SECOND},), [(1, None)]),
+    ],
+)
+def test_a_member_that_is_told_to_be_none(
+    events: tuple[dict[str, Any], ...], expected: list[tuple[int, int | None]]
+) -> None:
+    evidence = group(event(1, FIRST, "assigned", 0), *events)
+    found = [(start.at_us / S, start.ended_us and start.ended_us / S) for start in starts(evidence)]
+    assert expected == found
+
+
 @pytest.mark.parametrize(("ended", "expected"), [("revoked", [1]), ("restarted", [1, 3])])
 def test_a_reader_outside_groups_starts_with_its_process(ended: str, expected: list[int]) -> None:
     evidence = group(event(1, FIRST, "assigned", 0), event(2, FIRST, ended, 0), event(3, FIRST, "assigned", 0))

@@ -49,6 +49,19 @@ def delivered_what_was_given_up(run: Run) -> None:
 
 
 @defect(
+    "a member that reads on after its coordinator has told it that it is no member",
+    fails=("integrity/stale_assignment",),
+)
+def read_on_as_no_member(run: Run) -> None:
+    run.documents["events"].append(group_event(20 * S, "member_fenced", "patient", 1) | {"error": "UNKNOWN_MEMBER_ID"})
+
+
+@defect("a member that gives its partitions up a second after it was told that it is no member: no alarm")
+def left_as_no_member(run: Run) -> None:
+    run.documents["events"].append(group_event(BEFORE_US, "member_fenced", "patient", 2) | {"error": "UNKNOWN_MEMBER_ID"})
+
+
+@defect(
     "a partition assigned to a second member while the first has it",
     fails=("integrity/co_owned", "slo/rebalance.duration"),
 )

@@ -468,3 +468,30 @@ def transacts_nothing(run: Run) -> None:
     run.set("produce", rows.index[hit], done_us=UNTIL_S * S + rows.loc[hit, "seq"])
     late = own.index[(own["arm"] == WAITING) & own["done_us"].between(SINCE_S * S, UNTIL_S * S)]
     run.set("transactions", late, begin_us=UNTIL_S * S, done_us=UNTIL_S * S + 5_000_000)
+
+
+def _given_up(run: Run, error: str, after_us: int) -> None:
+    """Let producer 0 give up the commits of some transactions, which were committed nevertheless."""
+    own = run.frames["transactions"]
+    hit = own.index[(own["producer_id"] == 0) & (own["number"] % 50 == COMMITTED) & (own["outcome"] == "committed")]
+    run.set("transactions", hit, outcome="in_doubt", error=error, done_us=own.loc[hit, "asked_us"] + after_us)
+
+
+@defect(
+    "commits are given up after 0.1 s of 10 because their coordinator has moved",
+    fails=("obligation/deadline",),
+    says="failed transactions were given up before half of their deadline, the first after 0.10 s",
+    base=calm_run,
+)
+def commits_given_up_early(run: Run) -> None:
+    _given_up(run, "NOT_COORDINATOR", 100_000)
+
+
+@defect("commits are given up in the second half of their deadline: no alarm", base=calm_run)
+def commits_given_up_late(run: Run) -> None:
+    _given_up(run, "NOT_COORDINATOR", 5 * S + 1_000)
+
+
+@defect("commits fail at once because another producer has taken their id: no alarm", base=calm_run)
+def commits_fenced(run: Run) -> None:
+    _given_up(run, "INVALID_PRODUCER_EPOCH", 100_000)

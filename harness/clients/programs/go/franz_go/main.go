@@ -280,7 +280,7 @@ func commitProcessed(client *kgo.Client, due map[pipe.Place]int64, commit func(c
 			}
 		}
 		if err != nil {
-			pipe.Complain(name(err), err)
+			pipe.CommitRefused(name(err), err)
 			return
 		}
 		pipe.SayCommitted(due, began, "epoch", epoch)

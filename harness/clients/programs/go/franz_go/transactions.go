@@ -55,16 +55,10 @@ func transact(start pipe.Start, orders chan pipe.Order, options []kgo.Opt) {
 	pipe.AwaitReports()
 }
 
-// open opens a client, and gets its producer id, which ends an open transaction.
+// open opens a client. The begin of its first transaction gets its producer id, which ends an open transaction.
 func (own *transactions) open() {
 	own.client = open(own.options...)
 	awaitLeaders(own.client, own.start)
-	for {
-		if _, _, err := own.client.ProducerID(background); err == nil {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }
 
 func (own *transactions) send(order pipe.Order) {

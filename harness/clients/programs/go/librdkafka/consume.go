@@ -168,7 +168,7 @@ func (own *consuming) commit(due map[pipe.Place]int64) {
 		}
 	}
 	if err != nil {
-		complain(err)
+		pipe.CommitRefused(nameOf(err), err)
 		return
 	}
 	pipe.SayCommitted(due, began)

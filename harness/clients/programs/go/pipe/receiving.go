@@ -76,6 +76,15 @@ func (processed *Processed) Take(places []Place) map[Place]int64 {
 	return taken
 }
 
+// CommitRefused reports a commit that failed, and whether the coordinator knows the member no more.
+func CommitRefused(name string, err error) {
+	Complain(name, err)
+	switch name {
+	case "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH":
+		SayTimed("member_fenced", "error", name)
+	}
+}
+
 // SayCommitted reports offsets that Kafka has accepted, of a commit that was sent at `began`.
 func SayCommitted(offsets map[Place]int64, began time.Time, details ...any) {
 	topics := map[string]map[int32]int64{}

@@ -20,16 +20,18 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InterruptException;
+import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** Consumes records, and reports each after it was processed; commits if the worker's start order asks for it. */
 final class Consuming implements ConsumerRebalanceListener {
-    private static final Duration POLL = Duration.ofMillis(100);
+    private static final long POLL_MS = 100;
     private static final List<String> ACCEPTS = List.of("stop_polling", "topics", "isolation");
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final Pipe pipe;
     private final boolean grouped;
+    private final long pollMs;
     private final long processingMs;
     private final long commitEveryNanos; // 0 if commits are not due by time
     private final int commitEveryRecords; // 0 if commits are not due by records
@@ -42,6 +44,7 @@ final class Consuming implements ConsumerRebalanceListener {
         this.consumer = consumer;
         this.pipe = pipe;
         grouped = told.hasNonNull("group");
+        pollMs = told.path("settings").path(Settings.POLL).asLong(POLL_MS);
         processingMs = told.path("processing_ms").asLong();
         commitEveryNanos = told.path("commit").path("every_ms").asLong() * 1_000_000;
         commitEveryRecords = told.path("commit").path("every_records").asInt();
@@ -58,12 +61,14 @@ final class Consuming implements ConsumerRebalanceListener {
             consuming.begin(told);
             while (listener.isAlive()) {
                 if (consuming.polls) {
-                    consumer.poll(POLL).forEach(consuming::process);
+                    consumer.poll(Duration.ofMillis(consuming.pollMs)).forEach(consuming::process);
                     consuming.commitIfDue();
                 } else {
-                    pause(POLL.toMillis());
+                    pause(POLL_MS);
                 }
             }
+        } catch (WakeupException closing) {
+            // the consumer is closed all the same
         }
     }
 
@@ -71,6 +76,9 @@ final class Consuming implements ConsumerRebalanceListener {
         try {
             for (JsonNode order = pipe.next(); order != null; order = pipe.next()) {
                 polls = !order.get("do").asText().equals("stop_polling");
+            }
+            if (pollMs > POLL_MS) {
+                consumer.wakeup(); // a longer poll would delay the close
             }
         } catch (IOException | InterruptedException error) {
             throw new IllegalStateException(error); // unreadable input ends the loop, as `close` does

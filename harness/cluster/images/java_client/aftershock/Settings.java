@@ -16,6 +16,7 @@ import org.apache.kafka.clients.producer.ProducerConfig;
 final class Settings {
     // settings that are not those of Kafka's clients
     static final String SHARE = "share";
+    static final String POLL = "poll.timeout.ms";
     private static final Set<String> BENCHMARK = Set.of("num-records", "warmup-records");
     private static final int REQUEST_TIMEOUT_MS = 30_000; // Kafka's default
     private static final int REQUEST_TIMEOUT_MIN_MS = 2_000; // a fetch without records takes half a second
@@ -124,6 +125,7 @@ final class Settings {
 
     private static boolean known(String name) {
         return name.equals(SHARE)
+                || name.equals(POLL)
                 || BENCHMARK.contains(name)
                 || ProducerConfig.configNames().contains(name)
                 || ConsumerConfig.configNames().contains(name)

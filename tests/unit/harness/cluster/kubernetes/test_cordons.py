@@ -1,0 +1,45 @@
+"""Cordons of a run on Kubernetes nodes, beside those of others."""
+
+from typing import Any, cast
+
+import pytest
+
+from aftershock.errors import ClusterError
+from aftershock.harness.cluster.kubernetes.api import Api
+from aftershock.harness.cluster.kubernetes.cordons import cordon, is_cordoned, uncordon
+from aftershock.harness.safety.ownership import RUN
+
+
+class OneNode:
+    """The API server of one Kubernetes node."""
+
+    def __init__(self, *, unschedulable: bool = False) -> None:
+        self.node: dict[str, Any] = {"metadata": {"labels": {"zone": "a"}}, "spec": {}}
+        if unschedulable:
+            self.node["spec"]["unschedulable"] = True
+
+    def get(self, *_: object) -> dict[str, Any]:
+        return self.node
+
+    find = get
+
+    def patch(self, _kind: str, _namespace: None, _name: str, change: dict[str, Any]) -> None:
+        self.node["metadata"]["labels"] |= change["metadata"]["labels"]
+        self.node["spec"] |= change["spec"]
+
+
+def test_a_node_is_as_before_after_a_cordon() -> None:
+    node = OneNode()
+    cordon(cast("Api", node), "m1", "r-1")
+    assert is_cordoned(cast("Api", node), "m1", "r-1")
+    assert not is_cordoned(cast("Api", node), "m1", "r-2")
+    uncordon(cast("Api", node), "m1", "r-1")
+    assert ({"zone": "a", RUN: None}, {"unschedulable": None}) == (node.node["metadata"]["labels"], node.node["spec"])
+
+
+def test_the_cordon_of_somebody_else_stays() -> None:
+    node = OneNode(unschedulable=True)
+    with pytest.raises(ClusterError, match="m1 is cordoned already, by somebody else: name a broker on another one"):
+        cordon(cast("Api", node), "m1", "r-1")
+    uncordon(cast("Api", node), "m1", "r-1")
+    assert {"unschedulable": True} == node.node["spec"]
