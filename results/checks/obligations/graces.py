@@ -14,6 +14,8 @@ links between nodes      as for nodes that stop; if a follower is cut off and th
 fail                     1.5 x ``replica.lag.time.max.ms``
 links between nodes      an election of the quorum, a heartbeat, and the back-off of the followers' fetches
 return
+a preferred read         1.5 x ``replica.lag.time.max.ms``, in which the leader still prefers it, its lease, and what
+replica falls behind     the client needs to reach the leader
 client links return      what the client needs to reach the brokers again
 leaders move             what the client needs to find and reach the new leader
 requests fail            none; if each attempt fails, afterwards a back-off
@@ -79,6 +81,8 @@ def changes_of_faults(post: Post, seats: Sequence[Seat], scene: Scene, relevant:
             if own and harm.takes_addresses:
                 # an attempt to connect that began while the address disappeared is neither answered nor refused
                 yield Change(harm.injected_us, (post.waits.attempt or post.waits.request, *own), event)
+            if _falls_behind(harm, post.follows, scene):
+                yield Change(harm.injected_us, (*lag(scene.settings), post.waits.lease, *post.waits.moved()), event)
         yield Change(harm.end_us, _end_grace(harm, post, seats, scene), f"{harm.fault} ended")
 
 
@@ -174,6 +178,13 @@ def _own_grace(post: Post, seats: Sequence[Seat], lost: frozenset[int], at_us: i
         return ()
     coordinator = post.waits.coordinator if any(seat.topic in COORDINATION for seat in hit) else ()
     return (*post.waits.moved(), *coordinator)
+
+
+def _falls_behind(harm: Harm, followers: frozenset[int], scene: Scene) -> bool:
+    """Return True if one of the brokers can't fetch from another one over the links of a fault."""
+    state = State(scene.terrain, frozenset(), harm.links)
+    others = {(follower, peer) for follower in followers for peer in scene.terrain.brokers - {follower}}
+    return harm.impact == "links" and any(not state.carries("replication", *pair) for pair in others)
 
 
 def _unfenced(harm: Harm, scene: Scene) -> bool:

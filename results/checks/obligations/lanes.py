@@ -22,6 +22,9 @@ from aftershock.results.slo import Side
 AFTER_LOAD_US = 600_000_000
 """Time after the load to which obligations extend: the longest delivery deadline and drain are shorter."""
 
+SELECTOR = "replica.selector.class"
+"""Setting of the brokers with which consumers that have a `client_rack` read from followers (KIP-392)."""
+
 _CONNECTING = ("ApiVersions", "Metadata")
 _GROUPS = (
     *("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat", "OffsetFetch"),
@@ -123,7 +126,9 @@ def lanes(evidence: Evidence, leaders: Leaders | None = None) -> list[Lane]:
         apis = frozenset(
             (*_CONNECTING, *APIS[side], *(_GROUPS if grouped else ()), *(_TRANSACTIONS if transacts else ()))
         )
-        post = Post(workers, racks, waits, frozenset(reserve), apis)
+        rack = arm.get("client_rack") if side == "consume" and SELECTOR in scene.settings else None
+        follows = frozenset(broker for broker in terrain.brokers if rack and terrain.racks.get(broker) == rack)
+        post = Post(workers, racks, waits, frozenset(reserve), apis, follows)
         seats: dict[Seat, tuple[int, ...]] = {}
         if side != "commit":
             for topic in topics:

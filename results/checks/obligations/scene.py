@@ -28,7 +28,8 @@ class Post:
 
     ``reserve`` are those of the ``workers`` that run only after a fault let them join. A client of one worker that is
     stopped can make no progress; in a group of several the other members take over. ``apis`` are the Kafka APIs without
-    which the client's operation can't go on.
+    which the client's operation can't go on. ``follows`` are the brokers from which a reader may fetch although they do
+    not lead (KIP-392), those of its rack.
     """
 
     workers: tuple[str, ...]
@@ -36,6 +37,7 @@ class Post:
     waits: ClientWaits
     reserve: frozenset[str] = frozenset()
     apis: frozenset[str] = frozenset()
+    follows: frozenset[int] = frozenset()
 
     def serves(self, live: Iterable[Harm]) -> bool:
         """Return True if at least one worker runs while the faults ``live`` are in force."""

@@ -71,6 +71,9 @@ _OWN_DEFAULTS = {
     "kafkajs": (("request.timeout.ms", 30_000, 1), 30_000),
     "sarama": (("Net.ReadTimeout", 30_000, 1), 10_000),
 }
+LEASE_MS = 300_000
+"""Kafka's default ``metadata.max.age.ms``, after which a consumer asks the leader again; librdkafka always does so."""
+_AGES_MS = {"sarama": 600_000}
 _FIXED = ("franz-go", "kafka-go", "sarama")
 """Programs whose waits a plan can't change, but for the session."""
 
@@ -81,6 +84,9 @@ class ClientWaits:
 
     An ``attempt`` to connect to a silent broker lasts as long, None if that is unknown.
 
+    A reader that fetches from a follower keeps to it until its ``lease`` ends, also if the follower falls behind
+    (KIP-392).
+
     A member of a group also waits for a heartbeat and a rebalance (``group``) if members come or go, and for a new
     coordinator to load the group (``coordinator``) if that moves. The group notices a member that died after its
     ``session``, and a member that does not poll after ``poll``. A producer of transactions waits for a new
@@ -90,6 +96,7 @@ class ClientWaits:
     request: Term
     reconnect: Term
     retry: Term
+    lease: Term
     attempt: Term | None = None
     coordinator: Grace = ()
     group: Grace = ()
@@ -151,10 +158,13 @@ def client_waits(
     attempt = None
     if not foreign:
         attempt = Term("an attempt to connect", min(request.ms, _ATTEMPT_MS))
+    age = "metadata.max.age.ms"
+    kept = client in ("confluent", *ON_LIBRDKAFKA)
+    lease = Term("a preferred replica's lease", LEASE_MS) if kept else term(age, _AGES_MS.get(client, LEASE_MS))
     what = "group" if grouped else "transactions"
     loading = (Term("to find the coordinator", ROUND_MS), Term(f"the coordinator's loading of the {what}", ROUND_MS))
     if not grouped:
-        return ClientWaits(request, reconnect, retry, attempt, loading if transacts else ())
+        return ClientWaits(request, reconnect, retry, lease, attempt, loading if transacts else ())
     delay = number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
     beat = replace(term("heartbeat.interval.ms", 3_000), own=False)
     session = replace(term("session.timeout.ms", session_ms), own=True)
@@ -168,7 +178,7 @@ def client_waits(
         )
     group = (beat, Term("a rebalance", delay + 2 * ROUND_MS))
     poll = term("max.poll.interval.ms", 300_000)
-    return ClientWaits(request, reconnect, retry, attempt, loading, group, (session,), (poll,))
+    return ClientWaits(request, reconnect, retry, lease, attempt, loading, group, (session,), (poll,))
 
 
 def quorum(settings: Mapping[str, str]) -> Grace:

@@ -112,6 +112,7 @@ class Play:
     end_s: int = 130
     client: str = "confluent"
     transaction: bool = False
+    client_rack: str | None = None
     warmup: dict[str, Any] = field(default_factory=lambda: {"settled": True})
 
     def evidence(self) -> Evidence:
@@ -120,7 +121,7 @@ class Play:
         produce |= {"transaction": {"records": 10}} if self.transaction else {}
         consume: dict[str, Any] = {"topic": "orders", "group": self.group, "rack": "a"}
         consume |= {"members": self.members, "reserve": {"base": self.reserve} if self.reserve else {}}
-        arms = {"base": {"client": self.client, "settings": self.settings}}
+        arms = {"base": {"client": self.client, "settings": self.settings, "client_rack": self.client_rack}}
         workload = {"name": "w", "produce": produce, "consume": consume, "arms": arms}
         config = {"min.insync.replicas": str(self.in_sync_min)}
         topic = {"name": "orders", "partitions": len(self.assignment), "replication": 3, "config": config}
@@ -139,7 +140,7 @@ class Play:
                 "profile": {"name": "fast", "replica.lag.time.max.ms": "5000", **broker},
             },
             timeline={
-                "cluster": {"controllers": len(self.isolated)},
+                "cluster": {"controllers": len(self.isolated), "config": {"replica.selector.class": "Aware"}},
                 "topics": [topic],
                 "workloads": [workload],
                 "steps": [fault.step() for fault in self.faults],

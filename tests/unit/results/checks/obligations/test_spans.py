@@ -67,6 +67,19 @@ def test_a_frozen_node_adds_a_request_timeout_to_the_grace() -> None:
     assert [40 + SESSION_S + FIND_S + UNTOLD_S, 70 + BASE_S] == [start for start, _ in due_s(frozen)[1:]]
 
 
+@pytest.mark.parametrize(("client_rack", "lease_s"), [(None, 0), ("c", 0), ("b", 20)])
+def test_a_preferred_replica_that_falls_behind_is_kept_until_its_lease_ends(
+    client_rack: str | None, lease_s: int
+) -> None:
+    """The leader prefers it until it leaves the ISR; then the lease begins, after which the leader is asked again."""
+    behind = lasting("refuse", 40, 100, links=("replication_b-k1", "replication_b-k3"))
+    settings = {"metadata.max.age.ms": 20_000}
+    play = Play([behind], client="java", settings=settings, client_rack=client_rack)
+    starts = [start for start, _ in due_s(play, "consume")]
+    assert starts[1] == (40 + LAG_S + lease_s + FIND_S if lease_s else 40 + QUORUM_S + SESSION_S + LAG_S)
+    assert starts[1] > due_s(play)[1][0] or not lease_s
+
+
 def test_a_dead_controller_that_is_no_broker_costs_an_election_only() -> None:
     """The death of an isolated controller affects no replica."""
     play = Play([lasting("kill", 40, 70, brokers=(11,), controller=True)], isolated=(11, 12, 13))
