@@ -73,6 +73,7 @@ _SETTINGS_OF = {
     "reference": REFERENCE_SETTINGS,
     "java": JAVA_SETTINGS,
     # those that the shipped programs offer
+    "confluent-kafka-javascript": LIBRDKAFKA_SETTINGS | {"describe.topics.ms"},
     "franz-go": frozenset({"always_retry_eof", "max_buffered_records", *_SESSION}),
     "sarama": frozenset({"metadata.max.age.ms", "producer.retry.max", *_SESSION}),
     "kafka-go": frozenset(_SESSION),

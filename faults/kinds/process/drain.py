@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from aftershock.errors import AftershockError, FaultError
 from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
     Band,
     Draws,
     ExclusiveResource,
@@ -27,7 +28,7 @@ from aftershock.faults.kinds.fault import (
 from aftershock.faults.kinds.process.base import led_partitions, node_duties
 from aftershock.faults.kinds.process.delete_pod import DeletePodInjection
 from aftershock.faults.runtime.record import Targets, Undo, Witness, all_of
-from aftershock.faults.runtime.waiting import READ_BACK_US, run_to_completion
+from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.targets.roles import RoleText, resolve
 
 

@@ -23,11 +23,18 @@ function complain(error) {
   say('error', { error: nameOf(error), detail: error.message });
 }
 
+const DESCRIBES = 'describe.topics.ms'; // a setting of this program
+
+// Return the arm's settings of librdkafka.
+function librdkafkas({ [DESCRIBES]: _, ...settings }) {
+  return settings;
+}
+
 // Return a configuration: the arm's settings, which `own` and the start order precede.
 function configOf(start, own) {
   return {
     'statistics.interval.ms': 1_000,
-    ...start.settings,
+    ...librdkafkas(start.settings),
     ...own,
     'bootstrap.servers': start.bootstrap,
     'client.id': start.client_id,
@@ -75,7 +82,18 @@ async function connected(client, start) {
       }
     }
   }
+  if (start.settings[DESCRIBES]) {
+    describeTopics(client, start);
+  }
   return client;
+}
+
+// Describe the topics again and again, as an application's monitoring does.
+function describeTopics(client, start) {
+  const admin = Kafka.AdminClient.createFrom(client);
+  const names = start.topics.map(({ name }) => name);
+  const describe = promisify((done) => admin.describeTopics(names, { timeout: 2_000 }, done));
+  setInterval(() => describe().catch(complain), Number(start.settings[DESCRIBES])).unref();
 }
 
 function contentOf(text) {
@@ -398,7 +416,7 @@ async function commit(start) {
 function describe(settings) {
   const tried = (own) => {
     try {
-      new Kafka.KafkaConsumer({ 'group.id': 'describe', ...settings, ...own }, {});
+      new Kafka.KafkaConsumer({ 'group.id': 'describe', ...librdkafkas(settings), ...own }, {});
       return null;
     } catch (error) {
       return error.message;
