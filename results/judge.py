@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.answers import answers
+from aftershock.results.checks.backoff import backoff_checks
 from aftershock.results.checks.deadline import deadline_checks
 from aftershock.results.checks.died import death_checks
 from aftershock.results.checks.doubts import NO_DOUBTS, Doubts, left_out, suspects_of, unproven_faults
@@ -289,6 +290,7 @@ def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None, *, st
         *integrity_checks(evidence, integrity),
         *obligation_checks(evidence, facts, doubts),
         *deadline_checks(evidence, facts),
+        *backoff_checks(evidence),
         *stuck_checks(evidence, facts),
         *stable_offset_checks(evidence, facts),
         *death_checks(evidence),

@@ -138,7 +138,7 @@ class ActiveRules:
         """Return the events of held requests and scripted answers since the last call."""
         events = [*self.holds.take(), *self._events]
         self._events.clear()
-        return sorted(events, key=lambda event: int(event["at_ns"]))
+        return events
 
     def about_bootstrap(self, rack: str, broker: int) -> ActiveRule | None:
         """Count a connection to a bootstrap address, and return the rule about it."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from aftershock.errors import ProtocolError
 from aftershock.faults.wire_proxy.active_rules import ActiveRules
+from aftershock.faults.wire_proxy.connections import Connections
 from aftershock.faults.wire_proxy.conversation import Conversation
 from aftershock.faults.wire_proxy.fetches import FetchObserver
 from aftershock.faults.wire_proxy.responses import BrokerView
@@ -47,6 +48,7 @@ class Proxy:
         self.pairs: set[Pair] = set()
         """Pairs of connections, each to a client and to a broker."""
         self.active_rules = ActiveRules()
+        self.connections = Connections()
         self.observer: FetchObserver | None = None
         """Observer of the connections that are opened from now on."""
         self.addresses: dict[str, Address] = {}
@@ -154,7 +156,7 @@ class Pair:
         self._proxy = proxy
         self._route = route
         self._observer = proxy.observer
-        self._ended = False
+        self._ended = self._is_known = False
         self._dialling: asyncio.Task[None] | None = None
         self.client, self.broker = Side(self), Side(self)
         self.client.peer, self.broker.peer = self.broker, self.client
@@ -198,7 +200,11 @@ class Pair:
         if not self.client.is_open and not self.conversation.held:
             self.end()  # the broker has answered the last held request of a client that is gone
             return
-        if self._observer and (client := self.conversation.client_id):
+        client = self.conversation.client_id
+        if client and not self._is_known:
+            self._is_known = True
+            self._proxy.connections.opened(client, self._route.broker)
+        if self._observer and client:
             direction = "sent" if side is self.client else "received"
             self._observer.count_bytes(client, self._route.broker, direction, len(data))
 
@@ -303,8 +309,8 @@ class Control:
     A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
     ``held``, ``observe`` (new connections, or with ``on`` false none), ``observed`` or ``listen`` (on a ``route``, or
     with ``on`` false not). An answer has the key ``is``: null, or for ``rules`` the counters of each rule by name, for
-    ``held`` the events of held requests (``holds.py``) and of scripted answers, and for ``observed`` counters and new
-    events (``fetches.py``), null if nothing is observed. The answer to a command that fails has the key ``error``.
+    ``held`` the events of held requests (``holds.py``), of scripted answers and of many connections (``connections.py``),
+    and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed. The answer to a command that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -344,7 +350,8 @@ class Control:
             case "rules":
                 return self._proxy.active_rules.counters()
             case "held":
-                return {"events": self._proxy.active_rules.take_events()}
+                events = [*self._proxy.active_rules.take_events(), *self._proxy.connections.take()]
+                return {"events": sorted(events, key=lambda event: int(event["at_ns"]))}
             case "observe":
                 self._proxy.observer = FetchObserver() if command["on"] else None
             case "observed":

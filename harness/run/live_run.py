@@ -49,8 +49,6 @@ T = TypeVar("T")
 READ_IDLE_S = 30.0
 AFTER_FAULT_US = 61_000_000
 """Time after the last fault in which a consumer need not read on, a second more than the judge's ``RECOVERY_US``."""
-_REPORTED = ("hold_request", "answer_error")
-"""Kinds of faults of which the wire proxy reports events."""
 _LEAD_US = 300_000  # from the start command to the first record
 _WARMUP_PERIOD_US = 500_000
 
@@ -150,8 +148,7 @@ class LiveRun:
         """Return what the wire proxy has counted of each client's fetches, and record what it has seen and held."""
         if self.cluster.wire_proxy is None:
             return []
-        if any(step.kind in _REPORTED for step in self.timeline.steps):  # proxies of older versions report nothing
-            self._record_seen(self.cluster.wire_proxy.held())
+        self._record_seen(self.cluster.wire_proxy.held())
         if not observes(self.timeline):
             return []
         observed = self.cluster.wire_proxy.observed()

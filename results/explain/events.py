@@ -184,6 +184,9 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     ),
     "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",
     "rebalance_started": lambda line: f"{_member(line)}began to rebalance{_in_group(line)}{_because(line, 'reason')}",
+    "connections_opened": lambda line: (
+        f"{line.get('worker')} opened {line.get('connections')} connections to node {line.get('node_id')} in a second"
+    ),
     "scripted_answer": lambda line: (
         f"{line.get('worker')} got answer {line.get('number')} of the script to {line.get('api')} from node "
         f"{line.get('node_id')}: {line.get('answer')}"

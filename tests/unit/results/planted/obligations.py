@@ -212,3 +212,29 @@ def given_up_as_asked(run: Run) -> None:
     for arm in run.documents["timeline"]["workloads"][0]["arms"].values():
         arm["settings"] = {**(arm.get("settings") or {}), "message.send.max.retries": "0"}
     _given_up(run)
+
+
+def _connects(run: Run, connections: int, *seconds: int) -> None:
+    """Let a consumer open connections to broker 1, as the wire proxy counts them."""
+    line = {"event": "connections_opened", "worker": "orders-patient-consume", "node_id": 1}
+    run.documents["events"] += [line | {"t_us": second * S, "connections": connections} for second in seconds]
+
+
+@defect(
+    "a consumer that connects to a broker 300 times a second for three seconds",
+    fails=("obligation/backoff",),
+    says="opened 900 connections to broker 1 from 20 to 23 s; with its back-off between them, there are no more than 300",
+    base=delayed_run,
+)
+def connects_without_a_pause(run: Run) -> None:
+    _connects(run, 300, 20, 21, 22)
+
+
+@defect("a consumer that connects to a broker often for two seconds, and again later: no alarm", base=delayed_run)
+def connects_in_bursts(run: Run) -> None:
+    _connects(run, 300, 20, 21, 23, 24)
+
+
+@defect("a consumer that connects to a broker fifty times a second: no alarm", base=delayed_run)
+def connects_with_several_purposes(run: Run) -> None:
+    _connects(run, 50, *range(18, 24))
