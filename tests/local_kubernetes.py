@@ -16,13 +16,14 @@ CI = Path(__file__).parents[1] / "ci" / "kubernetes"
 
 
 @contextmanager
-def running() -> Iterator[str]:
+def running(nodes: int = 1) -> Iterator[str]:
     """Run a cluster until the block ends, with its kubeconfig in the environment; one that ran before stays.
 
-    Yields the path of the kubeconfig.
+    Yields the path of the kubeconfig. One that ran before must have as many nodes if more than one is asked for.
     """
     was_up = subprocess.run([CI, "status"], capture_output=True, check=False).returncode == 0
-    kubeconfig = subprocess.run([CI, "up"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    up = [CI, "up", *(("--nodes", str(nodes)) if nodes > 1 else ())]
+    kubeconfig = subprocess.run(up, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     before = os.environ.get("KUBECONFIG")
     os.environ["KUBECONFIG"] = kubeconfig
     try:
@@ -50,12 +51,13 @@ def as_user(
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     token = api._json("POST", f"{accounts}/{user}/token", "get a token", {}, request)["status"]["token"]
     for manifest in role:
-        kind = "roles" if manifest["kind"] == "Role" else "rolebindings"
+        kind = f"{manifest['kind'].lower()}s"
         manifest["metadata"]["name"] = user  # accounts of one namespace have roles of their own
-        if kind == "rolebindings":
+        if "roleRef" in manifest:
             manifest["subjects"] = [{"kind": "ServiceAccount", "name": user, "namespace": namespace}]
             manifest["roleRef"]["name"] = user
-        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{kind}"
+        inside = "" if kind.startswith("cluster") else f"namespaces/{namespace}/"
+        path = f"/apis/rbac.authorization.k8s.io/v1/{inside}{kind}"
         api._json("POST", path, "create it", {}, manifest)
     document = copy.deepcopy(load(Path(os.environ["KUBECONFIG"])).data)
     document["users"][0]["user"] = {"token": token}

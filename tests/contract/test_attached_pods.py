@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from aftershock.harness.attach.broker_pods import AGENT_NEEDS, NEEDS
 from aftershock.harness.cluster.images import build
+from aftershock.harness.cluster.kubernetes import cordons
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.kubernetes.node import container_status
 from aftershock.harness.cluster.topology import LOG_DIR
@@ -121,7 +122,7 @@ def stateful_set(hosts: Mapping[int, str]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with running(), closing(Api()) as api:
+    with running(nodes=2), closing(Api()) as api:
         yield api
 
 
@@ -172,9 +173,10 @@ def command(plan: Path, address: str, out: Path) -> list[str]:
     return [sys.executable, "-m", "aftershock.harness.cli", *words]
 
 
-def written(tmp_path: Path, bootstrap: str, faults: str) -> Path:
+def written(tmp_path: Path, bootstrap: str, faults: str, permits: str = "agent: true") -> Path:
     plan = tmp_path / "plan.yaml"
-    plan.write_text(PLAN.replace("BOOTSTRAP", bootstrap).replace("FAULTS", faults))
+    text = PLAN.replace("BOOTSTRAP", bootstrap).replace("FAULTS", faults)
+    plan.write_text(text.replace("agent: true", permits))
     return plan
 
 
@@ -196,19 +198,74 @@ def test_each_kind_takes_effect_and_heals(api: Api, bootstrap: str, tmp_path: Pa
     assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_a_disruption_budget_refuses_an_eviction(api: Api, bootstrap: str, tmp_path: Path) -> None:
+def crowded(api: Api) -> tuple[str, list[int]]:
+    """Return the Kubernetes node that has most of the brokers' pods, and those brokers."""
+    homes: dict[str, list[int]] = {}
+    for pod in api.objects("Pod", NAMESPACE, "strimzi.io/cluster=prod"):
+        homes.setdefault(pod["spec"]["nodeName"], []).append(int(pod["metadata"]["name"].rpartition("-")[2]))
+    return max(homes.items(), key=lambda home: len(home[1]))
+
+
+def cordoned(api: Api) -> list[str]:
+    nodes = api.objects("Node")
+    return [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable") or RUN in node["metadata"]["labels"]]
+
+
+@contextmanager
+def budget(api: Api, **spec: int) -> Iterator[None]:
+    """Keep a disruption budget of the brokers' pods for a block."""
     budgets = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}}
-    spec = {"spec": {"minAvailable": BROKERS, "selector": {"matchLabels": LABELS}}}
-    api._json("POST", budgets, "create a budget", {}, budget | spec)
+    manifest = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}}
+    full = {"spec": {**spec, "selector": {"matchLabels": LABELS}}}
+    api._json("POST", budgets, "create a budget", {}, manifest | full)
     try:
-        plan = written(
-            tmp_path, bootstrap, "[{id: evicted, kind: delete_pod, evict: true, broker: 2, at: 0s, for: 9s}]"
-        )
-        run = ended(plan, bootstrap, tmp_path / "runs")
+        yield
     finally:
         api._json("DELETE", f"{budgets}/all", "delete the budget")
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_drained_node_loses_its_brokers_one_by_one(api: Api, bootstrap: str, tmp_path: Path) -> None:
+    """As the budget allows; their stateful set makes them again on the other node, and the node takes pods again."""
+    machine, (first, *others) = crowded(api)
+    faults = f"[{{id: drained, kind: drain, broker: {first}, at: 0s, for: 60s}}]"
+    plan, drainer = written(tmp_path, bootstrap, faults, "nodes: true"), tmp_path / "drainer"
+    drainer.mkdir()
+    permitted = [*role(NAMESPACE, NEEDS), *role(None, cordons.NEEDS)]
+    kubeconfig = as_user(api, NAMESPACE, drainer, role=permitted)
+    with budget(api, maxUnavailable=1):
+        run = ended(plan, bootstrap, tmp_path / "runs", kubeconfig)
+    assert run.returncode in (0, 2), run.stderr[-3000:]
+    (home,) = (tmp_path / "runs").glob("2*")
+    lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
+    assert (machine, "healed") == (lines[0]["targets"]["roles"]["machine"], lines[-1]["state"])
+    assert [first, *sorted(others)] == lines[0]["targets"]["brokers"]
+    proven = ("witness", "exposure", "integrity")
+    checks = [check for check in json.loads(run.stdout)["checks"] if check["kind"] in proven]
+    assert {} == {f"{check['id']} {check['subject']}": check["why"] for check in checks if check["status"] != "PASS"}
+    assert machine not in {pod["spec"]["nodeName"] for pod in api.objects("Pod", NAMESPACE, "strimzi.io/cluster=prod")}
+    assert [] == cordoned(api)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_node_that_a_vanished_runner_has_cordoned_is_found_by_its_label(
+    api: Api, bootstrap: str, tmp_path: Path
+) -> None:
+    machine, (first, *_) = crowded(api)
+    faults = f"[{{id: drained, kind: drain, broker: {first}, at: 0s, for: 120s}}]"
+    plan = written(tmp_path, bootstrap, faults, "nodes: true")
+    with vanished(plan, bootstrap, tmp_path) as run_id:
+        assert [machine] == cordoned(api)
+        heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", run_id, "--kubernetes"]
+        subprocess.run(heal, check=True, cwd=tmp_path)
+        assert [] == cordoned(api)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_disruption_budget_refuses_an_eviction(api: Api, bootstrap: str, tmp_path: Path) -> None:
+    plan = written(tmp_path, bootstrap, "[{id: evicted, kind: delete_pod, evict: true, broker: 2, at: 0s, for: 9s}]")
+    with budget(api, minAvailable=BROKERS):
+        run = ended(plan, bootstrap, tmp_path / "runs")
     assert 2 == run.returncode, run.stderr[-3000:]
     assert "it would violate the pod's disruption budget" in run.stderr
 
@@ -236,18 +293,38 @@ def test_what_the_user_may_not_do_is_named(api: Api, bootstrap: str, tmp_path: P
 def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstrap: str, tmp_path: Path) -> None:
     """Its watchdog heals; without it and the runner's files, the agents let all go on, and any machine removes them."""
     plan = written(tmp_path, bootstrap, "[{id: paused, kind: pause, broker: 1, at: 0s, for: 120s}]")
+    with vanished(plan, bootstrap, tmp_path, machine=machine == "gone") as run_id:
+        if machine == "gone":
+            began_s = time.monotonic()
+            assert "" == still_lacking(lambda: not_serving(api, run_id), 60.0)
+            assert time.monotonic() - began_s < 60.0
+            heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
+            subprocess.run(heal, check=True, cwd=tmp_path)
+
+        def left() -> str:
+            return next((kind for kind in ("Pod", "ConfigMap") if api.objects(kind, NAMESPACE, RUN)), "")
+
+        assert "" == still_lacking(left, READY_S)
+
+
+@contextmanager
+def vanished(plan: Path, bootstrap: str, tmp_path: Path, *, machine: bool = True) -> Iterator[str]:
+    """Run a plan until its fault is injected, and kill its runner; yield the run's id.
+
+    With ``machine``, its watchdog and the file by which it is healed are gone as well.
+    """
     runner = subprocess.Popen(
         command(plan, bootstrap, tmp_path / "runs"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
 
-        def not_paused() -> str:
+        def not_injected() -> str:
             journals = [*(tmp_path / "runs").glob("2*/journal.jsonl")]
             return "" if journals and '"injected"' in journals[0].read_text() else "not yet"
 
-        assert "" == still_lacking(not_paused, READY_S)
+        assert "" == still_lacking(not_injected, READY_S)
         (home,) = (tmp_path / "runs").glob("2*")
-        if machine == "gone":
+        if machine:
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 if path.parent.name != str(runner.pid) and home.name.encode() in path.read_bytes():
                     os.kill(int(path.parent.name), signal.SIGKILL)
@@ -255,17 +332,7 @@ def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstr
     finally:
         runner.kill()
         runner.wait()
-    if machine == "gone":
-        began_s = time.monotonic()
-        assert "" == still_lacking(lambda: not_serving(api, home.name), 60.0)
-        assert time.monotonic() - began_s < 60.0
-        heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
-        subprocess.run(heal, check=True, cwd=tmp_path)
-
-    def left() -> str:
-        return next((kind for kind in ("Pod", "ConfigMap") if api.objects(kind, NAMESPACE, RUN)), "")
-
-    assert "" == still_lacking(left, READY_S)
+    yield home.name
 
 
 def not_serving(api: Api, run_id: str) -> str:

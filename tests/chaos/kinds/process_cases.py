@@ -128,6 +128,7 @@ CASES = {
         Case("{kind: delete_pod, broker: leader of probe/0, for: 5s}", other_leaders, "pods", balanced),
         Case("{kind: delete_pod, broker: leader of probe/0, for: 5s, grace: 0s}", clients_go_on, "pods", balanced),
     ],
+    "drain": [Case("{kind: drain, broker: leader of probe/0, for: 8s}", other_leaders, "pods", balanced)],
     "restart": [Case("{kind: restart, broker: leader of probe/0}", other_leaders, before=balanced)],
     "rolling_restart": [
         Case("{kind: rolling_restart}", other_leaders, before=balanced),

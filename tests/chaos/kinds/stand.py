@@ -43,7 +43,7 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "packets": ClusterPlan(packets=True),
     "hosts": ClusterPlan(hosts=True),
     "gc": ClusterPlan(gc_pauses=True),
-    "pods": ClusterPlan(wire_proxy=True, kubernetes=Kubernetes()),
+    "pods": ClusterPlan(wire_proxy=True, kubernetes=Kubernetes(nodes=True)),
     # Has everything that the kinds of the smoke tier need, so that they share one cluster.
     "smoke": ClusterPlan(wire_proxy=True, clocks=True),
 }

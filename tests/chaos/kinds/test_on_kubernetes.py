@@ -17,7 +17,7 @@ from aftershock.tests.chaos.kinds.test_every_kind import CASES, takes_effect_and
 from aftershock.tests.local_kubernetes import running
 
 PLAN = """name: pods
-cluster: {{kubernetes: {{}}}}
+cluster: {{kubernetes: {{nodes: true}}}}
 topics: [{{name: probe, partitions: 6, replication: 3}}]
 workloads: [{{name: probe, produce: {{topic: probe, rate: 1/s}}}}]
 faults: [{fault}]
@@ -46,7 +46,7 @@ def cases() -> list[Any]:
 @pytest.fixture(scope="module")
 def stands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stands]:
     """Return clusters on a Kubernetes that runs as long as the tests; one that ran before stays."""
-    with running(), closing(Stands(tmp_path_factory.mktemp)) as stands:
+    with running(nodes=3), closing(Stands(tmp_path_factory.mktemp)) as stands:
         yield stands
 
 
