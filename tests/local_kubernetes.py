@@ -42,7 +42,7 @@ def as_user(
 ) -> str:
     """Return a kubeconfig, in ``folder``, of a service account, which has the roles of ``role`` and no other.
 
-    The account has the folder's name, and the kubeconfig's context is ``name``.
+    The account has the folder's name, and the kubeconfig's context is ``name``. Roles of the whole cluster stay.
     """
     user = folder.name.lower().replace("_", "-")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": user}}

@@ -306,11 +306,11 @@ def refusal(kind: type[Fault], attach: Attach) -> str | None:
     name = kind.model_fields["kind"].default
     if name in REFUSED_KINDS:
         return REFUSED_KINDS[name]
-    if attach.kubernetes and name == "drain" and not attach.kubernetes.nodes:
-        return f"it {_NEEDS_NODES.format('attach.kubernetes')}"
-    if attach.kubernetes and name in (*IN_PODS, *BY_AGENTS, *_NOT_IN_PODS):
-        needs_agent = name in BY_AGENTS and not attach.kubernetes.agent
-        return _NEED_AGENT if needs_agent else _NOT_IN_PODS.get(name)
+    if (pods := attach.kubernetes) and name in (*IN_PODS, *BY_AGENTS, *_NOT_IN_PODS):
+        lacking = _NEED_AGENT if name in BY_AGENTS and not pods.agent else None
+        if name == "drain" and not pods.nodes:
+            lacking = f"it {_NEEDS_NODES.format('attach.kubernetes')}"
+        return lacking or _NOT_IN_PODS.get(name)
     if name in IN_PODS:
         return "no pods of brokers are known; name them under `attach.kubernetes`"
     if name in IN_CONTAINERS or (name in IN_NETWORKS and kind.needs):

@@ -74,7 +74,7 @@ _SETTINGS_OF = {
     "java": JAVA_SETTINGS,
     # those that the shipped programs offer
     "confluent-kafka-javascript": LIBRDKAFKA_SETTINGS | {"describe.topics.ms"},
-    "franz-go": frozenset({"always_retry_eof", "max_buffered_records", *_SESSION}),
+    "franz-go": frozenset({"always_retry_eof", "id_by_begin", "max_buffered_records", *_SESSION}),
     "sarama": frozenset({"metadata.max.age.ms", "producer.retry.max", *_SESSION}),
     "kafka-go": frozenset(_SESSION),
     "kafka-python": _PYTHON_SETTINGS,

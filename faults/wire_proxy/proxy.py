@@ -309,8 +309,9 @@ class Control:
     A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``), ``rules``,
     ``held``, ``observe`` (new connections, or with ``on`` false none), ``observed`` or ``listen`` (on a ``route``, or
     with ``on`` false not). An answer has the key ``is``: null, or for ``rules`` the counters of each rule by name, for
-    ``held`` the events of held requests (``holds.py``), of scripted answers and of many connections (``connections.py``),
-    and for ``observed`` counters and new events (``fetches.py``), null if nothing is observed. The answer to a command that fails has the key ``error``.
+    ``held`` the events of held requests (``holds.py``), scripted answers and many connections (``connections.py``), and
+    for ``observed`` counters and new events (``fetches.py``), null if nothing is observed. The answer to a command that
+    fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:

@@ -133,8 +133,10 @@ def heal_kubernetes(
     """
     explicit = run_id is not None if explicit is None else explicit
     log, actions, errors = _unfailing(log), list[str](), list[tuple[str, Exception]]()
-    dead = set[str]()
     runs = [remains for remains in list_runs(api, namespace) if run_id in (None, remains.place.run_id)]
+    cordoned = dict[str, list[str]]()
+    with suppress(RefusedError):  # who may not list nodes has cordoned none
+        cordoned = cordoned_by_runs(api)
     foreign = [remains.place for remains in runs if remains.cluster.liveness == "unknown"] if listen else []
     if foreign:
         log(f"listening {BEAT_S * BEATS_MISSED:.0f} s for a sign of life of {len(foreign)} runs of other machines")
@@ -157,27 +159,35 @@ def heal_kubernetes(
                 client_processes.kill_workers(place.run_id)
                 if is_attached(cluster.home):
                     actions += _heal_attached(cluster.home, log, explicit=explicit)
+                actions += _uncordon(api, place.run_id, cordoned)
                 removed = remove_run(api, place)
                 close_run(cluster.home)
-                dead.add(place.run_id)
                 actions.append(f"{place.run_id}: removed {', '.join(removed)}")
         except Exception as error:  # noqa: BLE001 -- whatever the reason: the other runs are cleaned up regardless
             errors.append((place.run_id, error))
             if not explicit:
                 log(f"{place.run_id}: {_one_line(error)}")
-    known = {remains.place.run_id for remains in runs}
-    with suppress(RefusedError):  # then the user can't have cordoned a node
-        for machine, run in cordoned_by_runs(api).items():
-            # a run without other objects gives no sign of life, so the user must name it
-            if run in dead or (run == run_id and run not in known):
-                uncordon(api, machine, run)
-                actions.append(f"{run}: uncordoned {machine}")
+    for run in cordoned.keys() - {remains.place.run_id for remains in runs}:
+        # a run without other objects gives no sign of life, so the user must name it
+        if run == run_id:
+            actions += _uncordon(api, run, cordoned)
+        elif run_id is None:
+            remedy = f"if it is dead: aftershock heal --kubernetes --run {run}"
+            log(f"{', '.join(cordoned[run])} cordoned by the run {run}; {remedy}")
     if explicit and not actions and not errors:
         raise ClusterError(f"the Kubernetes cluster {api.context} has nothing of a run {run_id}")
     for spool in client_processes.orphaned_spools(log):
         if spool.home and (spool.home / PLACE_FILE).exists() and run_id in (None, spool.run_id):
             actions += _clear_spool(spool, log, explicit=explicit)
     return _result(actions, errors, explicit=explicit)
+
+
+def _uncordon(api: Api, run_id: str, cordoned: Mapping[str, list[str]]) -> list[str]:
+    """Let pods be placed again on the Kubernetes nodes that a run has cordoned; return what was done."""
+    machines = cordoned.get(run_id, [])
+    for machine in machines:
+        uncordon(api, machine, run_id)
+    return [f"{run_id}: uncordoned {machine}" for machine in machines]
 
 
 def _result(actions: list[str], errors: list[tuple[str, Exception]], *, explicit: bool) -> Healing:
@@ -500,6 +510,8 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
     match undo.verb:
         case "start" | "resume" if args["broker"] in containers:
             commands = [f"docker {'start' if undo.verb == 'start' else 'unpause'} {containers[args['broker']]}"]
+        case "uncordon":
+            commands = [f"kubectl uncordon {args['machine']}"]
         case "remove_toxics" if toxiproxy:
             commands = [f"curl -X DELETE {toxiproxy}/proxies/{proxy}/toxics/{name}" for proxy, name in args["toxics"]]
         case "enable_proxies" | "redirect_proxies" if toxiproxy:

@@ -384,4 +384,7 @@ class KubernetesLauncher:
     def clean_up(self, home: RunDir) -> None:
         if place := read_place(home.path):
             collect_logs(place, self._spec, self._api, home.path / "logs")
+            if self._plan.nodes:
+                for machine in cordons.cordoned_by_runs(self._api).get(home.run_id, ()):
+                    cordons.uncordon(self._api, machine, home.run_id)
             remove_run(self._api, place)

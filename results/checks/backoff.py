@@ -1,11 +1,11 @@
 """Checks ``obligation/backoff``: no client connects to a broker again and again without a pause.
 
-Kafka's clients and librdkafka wait for ``reconnect.backoff.ms`` before they connect to a broker again, "to avoid
-repeatedly connecting to a host in a tight loop" (Kafka's documentation of the setting), and longer after each failure.
-The wire proxy counts the connections of each client process to each broker by second (``connections_opened``). A
-process that opens more than ``TIMES`` connections per back-off, in each of ``SECONDS`` seconds, does not wait: a library
-has a few connections to a broker (for data, fetches, the coordinator), and no back-off lasts less than the first one.
-No fault excuses that, because waiting needs no broker. There is a check only for a client that did so.
+Kafka's clients and librdkafka wait for ``reconnect.backoff.ms`` before they connect to a broker again, and longer after
+each failure. The wire proxy counts the connections of each client process to each broker by second
+(``connections_opened``). A process that opens more than ``TIMES`` connections per back-off, in each of ``SECONDS``
+seconds, does not wait: a library has a few connections to a broker (for data, fetches, the coordinator), and no
+back-off lasts less than the first one. No fault excuses that, because waiting needs no broker. There is a check only
+for a client that did so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,8 +32,11 @@ def backoff_checks(evidence: Evidence) -> Iterator[Check]:
             second = round(line["t_us"] / _SECOND_US)
             counts.setdefault(line["worker"], {}).setdefault(line["node_id"], {})[second] = line["connections"]
     for client in evidence.clients:
-        limit = TIMES * 1000 / max(1.0, number(evidence.arm_settings(client).get("reconnect.backoff.ms"), BACKOFF_MS))
-        workers = {worker for side in client.topics for worker in client.workers(side)}
+        settings = evidence.arm_settings(client)
+        limit = TIMES * 1000 / max(1.0, number(settings.get("reconnect.backoff.ms"), BACKOFF_MS))
+        limit *= number(settings.get("connections.per.broker"), 1)
+        # a committer has a client for each of its groups
+        workers = {worker for side in client.topics if side != "commit" for worker in client.workers(side)}
         storms = [
             (n, worker, broker, second)
             for worker in sorted(workers & counts.keys())
@@ -66,7 +69,7 @@ def _check(evidence: Evidence, client: Client, limit: float, storms: list[tuple[
         observed=n,
         threshold=most,
         arm=client.arm,
-        why=f"{worker} opened {n} connections to broker {broker} from {second} to {second + SECONDS} s; with its back-off "
-        f"between them, there are no more than {most}",
+        why=f"{worker} opened {n} connections to broker {broker} from {second} to {second + SECONDS} s; with its "
+        f"back-off between them, there are no more than {most}",
         next=_ADVICE,
     )

@@ -8,10 +8,11 @@ rounding, no last request and no age of its batch takes half of the time, so hal
 A failed transaction ends all its records at once, so of a producer of transactions the transactions are judged: one
 whose begin or end failed before half of the deadline (or of ``transaction.timeout.ms``), with an error that a
 repetition mends, was given up. Kafka's producer repeats InitProducerId and EndTxn after each of them
-(``TransactionManager``). An end that was aborted instead, and one whose answer was waited for, are not given up.
+(``TransactionManager``). Transactions that were aborted instead, and commits without an answer in time, are not.
 
-A producer with settings that limit its repetitions, or its time, gives up because its user says so. An unknown topic may have been deleted, so clients may believe it at once.
-None of these are judged. A producer that gave nothing up has no check.
+A producer with settings that limit its repetitions, or its time, gives up because its user says so. An unknown topic
+may have been deleted, so clients may believe it at once. None of these are judged. A producer that gave nothing up has
+no check.
 """
 
 from collections.abc import Mapping

@@ -236,12 +236,14 @@ def given_up(outcomes: DataFrame) -> DataFrame:
 def given_up_transactions(transactions: DataFrame, limits: DataFrame) -> DataFrame:
     """Count the transactions that producers gave up, as ``given_up`` does for records, by ``run client error``.
 
-    ``limits`` has half of the deadline of each client (``run client limit_us``); clients that it lacks are left out. The
-    time until a transaction was given up, from its begin that failed or from the call of its end, includes what the
-    producer needed to open again. Samples are first records.
+    ``limits`` has half of the deadline of each client (``run client limit_us``); clients that it lacks are left out. A
+    begin was given up at ``asked_us``; no record was sent after it. The time until a commit was given up includes what
+    the producer needed to open again. Samples are first records.
     """
-    ended = F.col("outcome").isin("failed", "in_doubt") & F.col("done_us").isNotNull() & F.col("error").isNotNull()
-    took_us = F.col("done_us") - F.when(F.col("kafka_producer_id").isNull(), F.col("begin_us")).otherwise(F.col("asked_us"))
+    begins = F.col("sent_us").isNull()
+    given = F.col("outcome").isin("failed", "in_doubt") & (begins | F.col("commit_asked"))
+    ended = given & F.col("done_us").isNotNull() & F.col("error").isNotNull()
+    took_us = F.when(begins, F.col("asked_us") - F.col("begin_us")).otherwise(F.col("done_us") - F.col("asked_us"))
     early = F.coalesce(F.col("took_us") < F.col("limit_us"), F.lit(False))
     rows = transactions.where(ended).withColumns(
         {"client": F.concat_ws("/", "workload", "arm"), "took_us": took_us, "seq": F.col("first_seq")}

@@ -208,7 +208,8 @@ def crowded(api: Api) -> tuple[str, list[int]]:
 
 def cordoned(api: Api) -> list[str]:
     nodes = api.objects("Node")
-    return [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable") or RUN in node["metadata"]["labels"]]
+    closed = (node for node in nodes if node["spec"].get("unschedulable") or RUN in node["metadata"]["labels"])
+    return [node["metadata"]["name"] for node in closed]
 
 
 @contextmanager
@@ -256,7 +257,7 @@ def test_a_node_that_a_vanished_runner_has_cordoned_is_found_by_its_label(
     plan = written(tmp_path, bootstrap, faults, "nodes: true")
     with vanished(plan, bootstrap, tmp_path) as run_id:
         assert [machine] == cordoned(api)
-        heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", run_id, "--kubernetes"]
+        heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes", "--run", run_id]
         subprocess.run(heal, check=True, cwd=tmp_path)
         assert [] == cordoned(api)
 

@@ -342,8 +342,8 @@ class ExecConsumer(ReceivingClient):
             case Committed(topic=topic, offsets=offsets, took_us=took_us, epoch=epoch):
                 committed = {self._place(topic, number): offset for number, offset in offsets.items()}
                 self._receiving.committed(committed, took_us, epoch)
-            case MemberFenced(error=error):
-                self._receiving.fenced(error)
+            case MemberFenced(error=error, took_us=took_us):
+                self._receiving.fenced(error, took_us)
             case _:
                 raise WorkloadError(f"the client reported {report.say}, which no consumer may report; see docs/EXEC.md")
 

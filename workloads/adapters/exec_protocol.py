@@ -186,10 +186,14 @@ class Committed(_TimedReport):
 
 
 class MemberFenced(_TimedReport):
-    """Report that the coordinator does not know the consumer as a member of its group, with the error's name."""
+    """Report that the coordinator does not know the consumer as a member of its group, with the error's name.
+
+    It was the answer to a request that the client had sent ``took_us`` before.
+    """
 
     say: Literal["member_fenced"] = "member_fenced"
     error: str
+    took_us: Count
 
 
 class Traffic(_Report):

@@ -142,9 +142,9 @@ class ReceiveRecorder:
             self.pending.take(given)
         self._emit("lost", given, epoch)
 
-    def fenced(self, error: str) -> None:
-        """Record that the coordinator does not know the consumer as a member of its group."""
-        self._events.emit("member_fenced", t_us=self._clock(), error=error)
+    def fenced(self, error: str, took_us: int) -> None:
+        """Record that the coordinator has answered, after ``took_us``, that it does not know the member."""
+        self._events.emit("member_fenced", t_us=self._clock(), error=error, took_us=took_us)
 
     def committed(self, offsets: Mapping[Place, int], took_us: int | None = None, epoch: int = UNKNOWN) -> None:
         """Record a successful commit of offsets by place, whose response came ``took_us`` after the request.

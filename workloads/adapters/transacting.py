@@ -110,7 +110,7 @@ class TransactionDriver:
         try:
             await client.begin()
         except ProducerFailedError as error:
-            failure, problem = error, error.code
+            failure, problem, row.asked_us = error, error.code, self._clock()
         else:
             row.producer_id, row.epoch, row.version = client.identity()
         record: DueRecord | None = first
@@ -126,7 +126,8 @@ class TransactionDriver:
                 self._spool.write(row)  # before the library receives the record, which may outlive this process
                 await client.send(record)
             record = await client.next_record() if record.seq < self._settings.last_of(number) else None
-        row.asked_us, row.error = self._clock(), problem
+        row.error = problem
+        row.asked_us = self._clock() if failure is None else row.asked_us
         if failure is not None:
             outcome = Outcome.FAILED
             await client.reopen()

@@ -43,8 +43,14 @@ class DeletePodInjection(NodeInjection):
     silent: Witness | None = None
 
     async def inject(self) -> None:
+        await self.wait_until_silent(await self.delete())
+
+    async def delete(self) -> int:
+        """Delete the pod, and return its grace period in ms; raises ClusterError if that is refused."""
         deletion = self.context.world.delete_pod(self.victim, self.grace_ms, evict=self.evict)
-        grace_ms = await run_to_completion(deletion)
+        return await run_to_completion(deletion)
+
+    async def wait_until_silent(self, grace_ms: int) -> None:
         await wait_until(self._answering, self.context.clock, grace_ms + DOWN_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:

@@ -1,8 +1,9 @@
 """Fault ``drain``, which takes a Kubernetes node out of service for the brokers on it, as ``kubectl drain`` does.
 
 The node is cordoned, so that the scheduler places no pod on it, and the pods of the cluster's brokers there are
-evicted by the API. A disruption budget may refuse an eviction until an earlier broker is back; it is then asked for again
-each second, as ``kubectl drain`` does. A controller makes each pod again on another node, if one takes it, else the
+evicted by the API, the named broker first. A disruption budget may refuse an eviction until an earlier broker is back;
+it is then asked for again each second, as ``kubectl drain`` does. If that of the named broker is refused, there is no
+fault. A controller makes each pod again on another node, if one takes it, else the
 pod waits for the heal. Pods that are not this cluster's brokers stay.
 """
 
@@ -38,29 +39,41 @@ class DrainInjection(Injection):
 
     machine: str
     evictions: Sequence[DeletePodInjection]
+    evicts = False
 
     async def inject(self) -> None:
         await run_to_completion(self.context.world.cordon(self.machine))
         await self.evictions[0].inject()
+        self.evicts = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report each second that the node takes no pods, and what witnesses the end of each broker."""
         first, *others = self.evictions
-        await asyncio.gather(
+        works = [
             report_each_second(self._read_back, report, self.context.clock, until_us),
             first.hold(until_us, report),
-            *(self._evict(eviction, until_us, report) for eviction in others if until_us is not None),
-        )
+        ]
+        if self.evicts and until_us is not None:  # a rehearsal evicts nothing
+            works += [self._evict(eviction, until_us, report) for eviction in others]
+        tasks = [asyncio.ensure_future(work) for work in works]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            # an eviction that goes on must not follow the undo
+            await run_to_completion(_ended(tasks))
 
     async def _evict(self, eviction: DeletePodInjection, until_us: int, report: Report) -> None:
         clock, refusal = self.context.clock, ""
         while clock.now_us() < until_us:
             try:
-                await eviction.inject()
+                grace_ms = await eviction.delete()
             except AftershockError as error:
                 refusal = str(error)
                 await clock.sleep_until_us(min(clock.now_us() + READ_BACK_US, until_us))
             else:
+                await eviction.wait_until_silent(grace_ms)
                 await eviction.hold(until_us, report)
                 return
         what = f"pod of broker {eviction.victim} that was not evicted ({refusal})"
@@ -75,10 +88,15 @@ class DrainInjection(Injection):
         await asyncio.gather(*(eviction.confirm_healed() for eviction in self.evictions))
 
 
+async def _ended(tasks: Sequence["asyncio.Future[None]"]) -> None:
+    await asyncio.wait(tasks)
+
+
 class Drain(Fault):
     """Cordon the Kubernetes node of a broker, and evict the pods of all brokers there, as `kubectl drain` does.
 
-    Disruption budgets of the pods count: a refused eviction is asked for again each second. Pods that are not this
+    Disruption budgets of the pods count: a refused eviction is asked for again each second, but for that of the named
+    broker, without which there is no fault. Pods that are not this
     cluster's brokers stay on the node, and no pod at all is placed there until the end. The plan must permit that
     with `nodes: true`, beside the namespace of the pods.
     """
@@ -111,6 +129,8 @@ class Drain(Fault):
         if named not in machines:
             raise FaultError(f"the pod of broker {named} is on no Kubernetes node, or not known")
         machine = machines[named]
+        if await world.cordoned(machine):  # the undo of this fault would end the other one
+            raise FaultError(f"another fault drains the Kubernetes node {machine} of broker {named}")
         beside = sorted(node for node, home in machines.items() if home == machine and node != named)
         roles: dict[str, Any] = {"asked": self.broker, "machine": machine, "nodes": {}}
         evictions = []

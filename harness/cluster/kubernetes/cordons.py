@@ -15,7 +15,8 @@ def cordon(api: Api, machine: str, run_id: str) -> None:
         whose = node["metadata"].get("labels", {}).get(RUN)
         by = f"by the run {whose}" if whose else "by somebody else"
         raise ClusterError(f"the Kubernetes node {machine} is cordoned already, {by}: name a broker on another one")
-    change = {"metadata": {"labels": {RUN: run_id}}, "spec": {"unschedulable": True}}
+    version = {"resourceVersion": node["metadata"]["resourceVersion"]}  # nobody has changed it meanwhile
+    change = {"metadata": {"labels": {RUN: run_id}, **version}, "spec": {"unschedulable": True}}
     api.patch("Node", None, machine, change)
 
 
@@ -33,7 +34,9 @@ def uncordon(api: Api, machine: str, run_id: str) -> None:
         api.patch("Node", None, machine, change)
 
 
-def cordoned_by_runs(api: Api) -> dict[str, str]:
-    """Return the run of each Kubernetes node that one has cordoned; raise RefusedError if they may not be listed."""
-    nodes = api.objects("Node", selector=RUN)
-    return {node["metadata"]["name"]: node["metadata"]["labels"][RUN] for node in nodes}
+def cordoned_by_runs(api: Api) -> dict[str, list[str]]:
+    """Return the Kubernetes nodes that runs have cordoned, by run; raise RefusedError if they may not be listed."""
+    found: dict[str, list[str]] = {}
+    for node in api.objects("Node", selector=RUN):
+        found.setdefault(node["metadata"]["labels"][RUN], []).append(node["metadata"]["name"])
+    return found

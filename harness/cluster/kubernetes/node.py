@@ -263,8 +263,13 @@ class PodNode:
         """
         if pod := self.pod():
             name = pod["metadata"]["name"]
+            served = {"metadata": {"labels": {SERVED: pod["metadata"]["labels"].get(SERVED)}}}
             self._api.patch("Pod", self._place.namespace, name, {"metadata": {"labels": {SERVED: None}}})
-            self._api.delete_pod(self._place.namespace, name, grace_s, evict=evict)
+            try:
+                self._api.delete_pod(self._place.namespace, name, grace_s, evict=evict)
+            except RefusedError:
+                self._api.patch("Pod", self._place.namespace, name, served)
+                raise
         return SHUT_DOWN_S if grace_s is None else grace_s
 
     def vanish(self) -> None:

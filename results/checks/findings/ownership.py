@@ -17,9 +17,9 @@ from math import inf
 from typing import NamedTuple
 
 from aftershock.results.checks.explanations.model import Anomaly
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, workload_of
 from aftershock.results.evidence.groups import Commit, commits_of, group_of, reader_events
-from aftershock.results.evidence.outages import KILLED, worker_outages
+from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 
 CHURN = "churn"
 _EVENTS = ("assigned", "revoked", "lost", "restarted")
@@ -119,7 +119,8 @@ def starts(evidence: Evidence) -> Iterator[Start]:
         of_place = (tenure for tenure in owned[client.key] if (tenure.worker, tenure.place) == (worker, place))
         around = next((tenure for tenure in of_place if tenure.start_us <= at_us < tenure.end_us), None)
         ended_us = _given_up_us(around) if around else None
-        yield Start(client.key, worker, *place, at_us, False, None, None, ended_us)
+        reset = Start(client.key, worker, *place, at_us, False, None, None, ended_us)
+        yield from _as_member(reset, told[client.key].get(worker, ()))
 
 
 TOLD_US = 5_000_000
@@ -129,29 +130,44 @@ TOLD_US = 5_000_000
 def _told(evidence: Evidence, client: Client) -> dict[str, list[tuple[int, float]]]:
     """Return the times, by worker, in which a coordinator had told it that it is no member.
 
-    They end with an assignment, or with the success of a commit that the worker sent later.
+    They end with an assignment, or with the success of a commit that the worker sent later. An answer to a request that
+    the worker sent before its last assignment concerns an earlier membership. Times in which a fault stops the worker
+    are left out, and clients that process a whole batch before they look at anything else.
     """
-    since: dict[str, int] = {}
     spans: dict[str, list[tuple[int, float]]] = {}
+    if (workload_of(evidence, client).get("consume") or {}).get("processing_ms"):
+        return spans
+    since: dict[str, int] = {}
+    assigned: dict[str, int] = {}
     for line in sorted(evidence.events, key=lambda line: int(line.get("t_us", 0))):
-        event = line.get("event")
-        if event in ("member_fenced", "assigned", "committed") and client.wrote(line):
-            worker, at_us = client.reader_of(line), int(line["t_us"])
-            if event == "member_fenced":
+        event, took_us = line.get("event"), line.get("took_us")
+        if event not in ("member_fenced", "assigned", "committed") or not client.wrote(line):
+            continue
+        worker, at_us = client.reader_of(line), int(line["t_us"])
+        if event == "assigned":
+            assigned[worker] = at_us
+        if event == "member_fenced":
+            if took_us is not None and at_us - took_us > assigned.get(worker, 0):
                 since.setdefault(worker, at_us)
-            elif worker in since and (event == "assigned" or at_us - (line.get("took_us") or 0) > since[worker]):
-                spans.setdefault(worker, []).append((since.pop(worker), at_us))
+        elif worker in since and (event == "assigned" or at_us - (took_us or 0) > since[worker]):
+            spans.setdefault(worker, []).append((since.pop(worker), at_us))
     for worker, from_us in since.items():
         spans.setdefault(worker, []).append((from_us, inf))
-    return spans
+    stopped = [worker_outages(evidence, what) for what in (KILLED, FROZEN, POLLING_STOPPED)]
+
+    def could_stop(worker: str, from_us: int) -> bool:
+        outages = (outage for by_worker in stopped for outage in by_worker.get(worker, ()))
+        return not any(start <= from_us + TOLD_US and end >= from_us for start, end in outages)
+
+    return {worker: [span for span in of_worker if could_stop(worker, span[0])] for worker, of_worker in spans.items()}
 
 
 def _as_member(begun: Start, told: Sequence[tuple[int, float]]) -> Iterator[Start]:
     """Yield a start, which ends ``TOLD_US`` after its reader is told to be no member, and again when it is one."""
     end_us = inf if begun.ended_us is None else begun.ended_us
     for from_us, until_us in told:
-        if begun.at_us <= from_us and from_us + TOLD_US < min(until_us, end_us):
-            yield begun._replace(ended_us=from_us + TOLD_US)
+        if begun.at_us < until_us and from_us + TOLD_US < min(until_us, end_us):
+            yield begun._replace(ended_us=max(begun.at_us, from_us + TOLD_US))
             if until_us >= end_us:
                 return
             begun = begun._replace(at_us=int(until_us), assigned=False, committed=None, committed_us=None)

@@ -15,7 +15,7 @@ fail                     1.5 x ``replica.lag.time.max.ms``
 links between nodes      an election of the quorum, a heartbeat, and the back-off of the followers' fetches
 return
 a preferred read         1.5 x ``replica.lag.time.max.ms``, in which the leader still prefers it, its lease, and what
-replica falls behind     the client needs to reach the leader
+replica falls behind     the client needs to reach the leader; at most until the replica can fetch again
 client links return      what the client needs to reach the brokers again
 leaders move             what the client needs to find and reach the new leader
 requests fail            none; if each attempt fails, afterwards a back-off
@@ -81,8 +81,10 @@ def changes_of_faults(post: Post, seats: Sequence[Seat], scene: Scene, relevant:
             if own and harm.takes_addresses:
                 # an attempt to connect that began while the address disappeared is neither answered nor refused
                 yield Change(harm.injected_us, (post.waits.attempt or post.waits.request, *own), event)
-            if _falls_behind(harm, post.follows, scene):
-                yield Change(harm.injected_us, (*lag(scene.settings), post.waits.lease, *post.waits.moved()), event)
+            if any(seat.held_by(post.follows) for seat in seats) and _falls_behind(harm, post.follows, scene):
+                kept = (*lag(scene.settings), post.waits.lease, *post.waits.moved())
+                yield Change(harm.injected_us, kept, event, most_us=harm.end_us)
+                yield Change(harm.end_us, (*FOLLOWERS, *post.waits.moved()), f"{harm.fault} ended")
         yield Change(harm.end_us, _end_grace(harm, post, seats, scene), f"{harm.fault} ended")
 
 

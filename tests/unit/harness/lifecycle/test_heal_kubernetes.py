@@ -181,6 +181,8 @@ def test_nodes_that_a_dead_run_has_cordoned_take_pods_again(store: Store, tmp_pa
     store.run("r-live", owner(), tmp_path / "live")
     for machine, run_id in (("m1", "r-dead"), ("m2", "r-live"), ("m3", "r-api")):
         store.cordon(machine, run_id)
-    assert "r-dead: uncordoned m1" in heal(store)[0]
+    actions, _, said = heal(store)
+    assert "r-dead: uncordoned m1" in actions
+    assert "m3 cordoned by the run r-api; if it is dead: aftershock heal --kubernetes --run r-api" in said
     assert {"m2", "m3"} == {name for (kind, _, name), item in store.items.items() if kind == "Node" and item["spec"]}
     assert ["r-api: uncordoned m3"] == heal(store, "r-api")[0]

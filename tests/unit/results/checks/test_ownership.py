@@ -138,7 +138,7 @@ def test_a_member_starts_where_its_group_has_committed() -> None:
     ] == [*starts(evidence)]
 
 
-FENCED = event(4, FIRST, "member_fenced", error="UNKNOWN_MEMBER_ID")
+FENCED = event(4, FIRST, "member_fenced", error="UNKNOWN_MEMBER_ID", took_us=1_000)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,9 @@ FENCED = event(4, FIRST, "member_fenced", error="UNKNOWN_MEMBER_ID")
         ((FENCED, event(5, FIRST, "assigned", 0)), [(1, None)]),
         ((FENCED, committed(7, FIRST)), [(1, None)]),
         ((FENCED | {"worker": SECOND},), [(1, None)]),
+        ((FENCED | {"took_us": 3 * S + 1},), [(1, None)]),  # about an earlier membership
+        ((FENCED | {"took_us": None},), [(1, None)]),
+        ((FENCED, event(6, FIRST, "position_reset", topic="orders", partition=0)), [(1, 9), (6, 9)]),
     ],
 )
 def test_a_member_that_is_told_to_be_none(

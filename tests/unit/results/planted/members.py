@@ -48,17 +48,23 @@ def delivered_what_was_given_up(run: Run) -> None:
     _delivered_again(run, TAKEN_US + S, 2)
 
 
+def _told(run: Run, at_us: int, number: int) -> None:
+    """Let a coordinator tell a member that it does not know it."""
+    line = group_event(at_us, "member_fenced", "patient", number)
+    run.documents["events"].append(line | {"error": "UNKNOWN_MEMBER_ID", "took_us": 1_000})
+
+
 @defect(
     "a member that reads on after its coordinator has told it that it is no member",
     fails=("integrity/stale_assignment",),
 )
 def read_on_as_no_member(run: Run) -> None:
-    run.documents["events"].append(group_event(20 * S, "member_fenced", "patient", 1) | {"error": "UNKNOWN_MEMBER_ID"})
+    _told(run, 20 * S, 1)
 
 
 @defect("a member that gives its partitions up a second after it was told that it is no member: no alarm")
 def left_as_no_member(run: Run) -> None:
-    run.documents["events"].append(group_event(BEFORE_US, "member_fenced", "patient", 2) | {"error": "UNKNOWN_MEMBER_ID"})
+    _told(run, BEFORE_US, 2)
 
 
 @defect(

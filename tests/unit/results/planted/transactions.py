@@ -470,11 +470,12 @@ def transacts_nothing(run: Run) -> None:
     run.set("transactions", late, begin_us=UNTIL_S * S, done_us=UNTIL_S * S + 5_000_000)
 
 
-def _given_up(run: Run, error: str, after_us: int) -> None:
+def _given_up(run: Run, error: str, after_us: int, **changes: object) -> None:
     """Let producer 0 give up the commits of some transactions, which were committed nevertheless."""
     own = run.frames["transactions"]
     hit = own.index[(own["producer_id"] == 0) & (own["number"] % 50 == COMMITTED) & (own["outcome"] == "committed")]
-    run.set("transactions", hit, outcome="in_doubt", error=error, done_us=own.loc[hit, "asked_us"] + after_us)
+    done_us = own.loc[hit, "asked_us"] + after_us
+    run.set("transactions", hit, outcome="in_doubt", error=error, done_us=done_us, **changes)
 
 
 @defect(
@@ -485,6 +486,11 @@ def _given_up(run: Run, error: str, after_us: int) -> None:
 )
 def commits_given_up_early(run: Run) -> None:
     _given_up(run, "NOT_COORDINATOR", 100_000)
+
+
+@defect("the same of a client that does not tell its producer id", fails=("obligation/deadline",), base=calm_run)
+def commits_given_up_by_an_unknown_producer(run: Run) -> None:
+    _given_up(run, "NOT_COORDINATOR", 100_000, kafka_producer_id=None, kafka_epoch=None)
 
 
 @defect("commits are given up in the second half of their deadline: no alarm", base=calm_run)

@@ -22,6 +22,7 @@ var settings struct {
 	MaxBufferedRecords int   `json:"max_buffered_records"`
 	SessionTimeoutMs   int64 `json:"session.timeout.ms"`
 	HeartbeatMs        int64 `json:"heartbeat.interval.ms"`
+	IDByBegin          bool  `json:"id_by_begin"`    // the first transaction gets the producer's id, not the program before
 	CommitsAborts      bool  `json:"commits_aborts"` // a planted defect: commits what it is ordered to abort
 }
 
@@ -280,7 +281,7 @@ func commitProcessed(client *kgo.Client, due map[pipe.Place]int64, commit func(c
 			}
 		}
 		if err != nil {
-			pipe.CommitRefused(name(err), err)
+			pipe.CommitRefused(name(err), err, began)
 			return
 		}
 		pipe.SayCommitted(due, began, "epoch", epoch)

@@ -340,7 +340,7 @@ func commitProcessed(generation *kafka.Generation, due map[pipe.Place]int64) {
 		wanted[place.Topic][int(place.Partition)] = offset
 	}
 	if err := generation.CommitOffsets(wanted); err != nil {
-		pipe.CommitRefused(nameOf(err), err)
+		pipe.CommitRefused(nameOf(err), err, began)
 		return
 	}
 	pipe.SayCommitted(due, began, "epoch", generation.ID)

@@ -168,7 +168,7 @@ func (own *consuming) commit(due map[pipe.Place]int64) {
 		}
 	}
 	if err != nil {
-		pipe.CommitRefused(nameOf(err), err)
+		pipe.CommitRefused(nameOf(err), err, began)
 		return
 	}
 	pipe.SayCommitted(due, began)

@@ -76,12 +76,12 @@ func (processed *Processed) Take(places []Place) map[Place]int64 {
 	return taken
 }
 
-// CommitRefused reports a commit that failed, and whether the coordinator knows the member no more.
-func CommitRefused(name string, err error) {
+// CommitRefused reports a commit that was sent at `began` and failed, and whether the coordinator knows the member no more.
+func CommitRefused(name string, err error, began time.Time) {
 	Complain(name, err)
 	switch name {
 	case "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH":
-		SayTimed("member_fenced", "error", name)
+		SayTimed("member_fenced", "error", name, "took_us", time.Since(began).Microseconds())
 	}
 }
 

@@ -65,6 +65,38 @@ async def test_a_budget_that_never_allows_it_is_told(pods: Stage) -> None:
     assert ["m1"] == pods.world.called("uncordon")
 
 
+async def test_a_rehearsal_changes_nothing(pods: Stage) -> None:
+    await pods.rehearse(DRAIN)
+    assert ([], []) == (pods.world.called("cordon"), pods.world.called("delete_pod"))
+
+
+async def test_an_error_ends_all_evictions_before_the_undo(pods: Stage) -> None:
+    """The API server fails while the second broker waits for its budget, which then allows its eviction."""
+    delete, cordoned, asked = pods.world.delete_pod, pods.world.cordoned, [0]
+
+    async def reluctant(broker: int, grace_ms: int | None, *, evict: bool = False) -> int:
+        if broker == 2 and asked[0] < 4:
+            raise ClusterError("the disruption budget needs 2 healthy pods")
+        return await delete(broker, grace_ms, evict=evict)  # type: ignore[arg-type]
+
+    async def failing(machine: str) -> bool:
+        asked[0] += 1
+        if asked[0] == 4:
+            raise ClusterError("the API server does not answer")
+        return await cordoned(machine)
+
+    pods.world.delete_pod, pods.world.cordoned = reluctant, failing  # type: ignore[method-assign, assignment]
+    await pods.play(DRAIN)
+    assert [(1, None, "evicted")] == pods.world.called("delete_pod")
+
+
+async def test_a_node_is_drained_once_at_a_time(pods: Stage) -> None:
+    pods.world.cordons.add("m1")
+    await pods.play(DRAIN)
+    assert "another fault drains the Kubernetes node m1" in str(pods.line("drained", "failed").why)
+    assert {"m1"} == pods.world.cordons
+
+
 async def test_a_node_that_somebody_uncordons_meanwhile(pods: Stage) -> None:
     await pods.play_with(4_500, pods.world.cordons.clear, DRAIN)
     assert not pods.all_ok("drained")

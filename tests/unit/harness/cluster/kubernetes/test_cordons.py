@@ -7,14 +7,13 @@ import pytest
 from aftershock.errors import ClusterError
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.kubernetes.cordons import cordon, is_cordoned, uncordon
-from aftershock.harness.safety.ownership import RUN
 
 
 class OneNode:
     """The API server of one Kubernetes node."""
 
     def __init__(self, *, unschedulable: bool = False) -> None:
-        self.node: dict[str, Any] = {"metadata": {"labels": {"zone": "a"}}, "spec": {}}
+        self.node: dict[str, Any] = {"metadata": {"labels": {"zone": "a"}, "resourceVersion": "7"}, "spec": {}}
         if unschedulable:
             self.node["spec"]["unschedulable"] = True
 
@@ -24,8 +23,15 @@ class OneNode:
     find = get
 
     def patch(self, _kind: str, _namespace: None, _name: str, change: dict[str, Any]) -> None:
-        self.node["metadata"]["labels"] |= change["metadata"]["labels"]
-        self.node["spec"] |= change["spec"]
+        """Merge as the server does (RFC 7396): null removes a key."""
+        assert change["metadata"].get("resourceVersion") in (None, "7")
+        metadata = self.node["metadata"]
+        metadata["labels"] = merged(metadata["labels"], change["metadata"]["labels"])
+        self.node["spec"] = merged(self.node["spec"], change["spec"])
+
+
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in (old | new).items() if value is not None}
 
 
 def test_a_node_is_as_before_after_a_cordon() -> None:
@@ -34,7 +40,7 @@ def test_a_node_is_as_before_after_a_cordon() -> None:
     assert is_cordoned(cast("Api", node), "m1", "r-1")
     assert not is_cordoned(cast("Api", node), "m1", "r-2")
     uncordon(cast("Api", node), "m1", "r-1")
-    assert ({"zone": "a", RUN: None}, {"unschedulable": None}) == (node.node["metadata"]["labels"], node.node["spec"])
+    assert ({"zone": "a"}, {}) == (node.node["metadata"]["labels"], node.node["spec"])
 
 
 def test_the_cordon_of_somebody_else_stays() -> None:

@@ -80,6 +80,13 @@ def test_a_preferred_replica_that_falls_behind_is_kept_until_its_lease_ends(
     assert starts[1] > due_s(play)[1][0] or not lease_s
 
 
+def test_a_replica_that_can_fetch_again_is_no_excuse() -> None:
+    """The lease is longer than the fault."""
+    behind = lasting("refuse", 40, 44, links=("replication_b-k1", "replication_b-k3"))
+    play = Play([behind], client="java", client_rack="b")
+    assert due_s(play, "consume")[-1][0] < 44 + 10
+
+
 def test_a_dead_controller_that_is_no_broker_costs_an_election_only() -> None:
     """The death of an isolated controller affects no replica."""
     play = Play([lasting("kill", 40, 70, brokers=(11,), controller=True)], isolated=(11, 12, 13))
