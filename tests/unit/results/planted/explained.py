@@ -327,6 +327,15 @@ def overtaken_after_two_attempts(run: Run) -> None:
     _overtaken(run, -1_000)
 
 
+@defect(
+    "the same of a record that was given up then, and was written later: explained",
+    says="sent the record more than once",
+)
+def overtaken_after_it_was_given_up(run: Run) -> None:
+    _overtaken(run, -1_000)
+    run.set("produce", run.at("produce", 0, 300), status="in_doubt", error="REQUEST_TIMED_OUT", offset=None)
+
+
 def _killed(run: Run, from_us: int, until_us: int) -> None:
     targets = {"brokers": [], "links": [], "topics": [], "clients": [PRODUCER], "roles": {}}
     line = {"fault": "held-1", "kind": "kill_client", "targets": targets, "undo": {"verb": "start_clients", "args": {}}}
