@@ -333,7 +333,7 @@ def overtaken_after_two_attempts(run: Run) -> None:
 )
 def overtaken_after_it_was_given_up(run: Run) -> None:
     _overtaken(run, -1_000)
-    run.set("produce", run.at("produce", 0, 300), status="in_doubt", error="REQUEST_TIMED_OUT", offset=None)
+    run.set("produce", run.at("produce", 0, 300), status="in_doubt", error="_PURGE_INFLIGHT", offset=None)
 
 
 def _killed(run: Run, from_us: int, until_us: int) -> None:
