@@ -18,6 +18,9 @@ ROUND_TRIP_MS = 50
 """Allowance for a round trip on a busy host: the harness can't attribute shorter delays to a client."""
 _RETRY_BACKOFF_MS = 100  # default of retry.backoff.ms in Kafka's client and in librdkafka
 _SILENT = ("kill", "pause", "lose_rack", "power_loss")
+_ENDING = ("kill", "stop", "restart")
+_KUBELET_MS = 600_000
+"""Time without an end of a container after which the kubelet forgets the earlier ones."""
 
 
 def plausibility_warnings(draft: Draft) -> Iterator[Problem]:
@@ -30,6 +33,7 @@ def plausibility_warnings(draft: Draft) -> Iterator[Problem]:
     yield from _silent_topics(draft)
     yield from _services_without_address(draft)
     yield from _unread_aborts(draft)
+    yield from _late_containers(draft)
 
 
 def _nodes_down(draft: Draft) -> Iterator[Problem]:
@@ -208,3 +212,24 @@ def _unread_aborts(draft: Draft) -> Iterator[Problem]:
                 "aborted transactions stay hidden: add such a `consume`"
             )
             yield Problem(("workloads", index, "produce", "transaction", "abort"), sentence)
+
+
+def _late_containers(draft: Draft) -> Iterator[Problem]:
+    """Yield a warning for each fault that ends the container of a pod again, which the kubelet starts late then."""
+    if draft.attach is None or draft.attach.kubernetes is None:
+        return
+    ended_ms: dict[str, int] = {}
+    warned: set[Location] = set()
+    for scheduled in draft.faults.expansion.schedule:
+        role, at_ms = str(getattr(scheduled.fault, "broker", "")), scheduled.fault.at
+        if scheduled.fault.kind not in _ENDING or at_ms is None:
+            continue
+        if at_ms - ended_ms.get(role, -_KUBELET_MS) < _KUBELET_MS and scheduled.loc not in warned:
+            warned.add(scheduled.loc)
+            sentence = (
+                f"`{scheduled.id}` ends the container of broker {role} again within ten minutes, so the kubelet starts "
+                "it later each time (10 s, 20 s, … five minutes: CrashLoopBackOff), and the heal waits for that: use "
+                "another broker, `pause`, or `delete_pod`"
+            )
+            yield Problem((*scheduled.loc, "kind"), sentence)
+        ended_ms[role] = at_ms

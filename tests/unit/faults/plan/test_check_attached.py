@@ -80,6 +80,20 @@ def test_brokers_in_pods_are_stopped_by_agents(fault: str) -> None:
     assert "permit a privileged pod beside the brokers with `agent: true`" in problems_of(written(PODS % "", fault))
 
 
+@pytest.mark.parametrize(
+    ("faults", "warns"),
+    [
+        ("{kind: kill, broker: 1, at: 0s, for: 5s}, {kind: stop, broker: 1, at: 60s, for: 5s}", True),
+        ("{kind: kill, broker: 1, at: 0s, for: 5s}, {kind: kill, broker: 2, at: 60s, for: 5s}", False),
+        ("{kind: kill, broker: 1, at: 0s, for: 5s}, {kind: kill, broker: 1, at: 11m, for: 5s}", False),
+        ("{kind: kill, broker: 1, at: 0s, for: 5s}, {kind: pause, broker: 1, at: 60s, for: 5s}", False),
+    ],
+)
+def test_a_container_that_ends_again_starts_late(faults: str, warns: bool) -> None:
+    warnings = load_plan(written(PODS % ", agent: true", faults)).warnings
+    assert warns == any("CrashLoopBackOff" in warning for warning in warnings)
+
+
 def test_a_pod_is_deleted_without_an_agent() -> None:
     delete = "{kind: delete_pod, broker: 1, at: 0s, for: 10s}"
     check(load_plan(written(PODS % "", delete)).plan)
