@@ -4,12 +4,14 @@ A broker's container is found by its published port: the port of the address tha
 A container that publishes the ports of several brokers, or runs Toxiproxy, is a proxy. With a compose file, the
 containers are those of its project.
 
+Pods are looked for on request only, by the ids of their brokers (``pod_selectors``).
+
 `proxy_lines` are what a user adds to a compose file, so that a Toxiproxy stands before the brokers: it publishes their
 ports in their place, and dials them on their network. What the brokers advertise stays as it is.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import docker
@@ -18,13 +20,15 @@ from docker.models.containers import Container
 from aftershock.errors import AftershockError, ClusterError, EngineError
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.faults.plan.check import IN_CONTAINERS, IN_NETWORKS, refusal
-from aftershock.faults.sections.cluster import Attach
+from aftershock.faults.plan.check import BY_AGENTS, IN_CONTAINERS, IN_NETWORKS, IN_PODS, refusal
+from aftershock.faults.sections.cluster import Attach, AttachKubernetes
 from aftershock.harness.attach import container_packets, inserted_proxy
 from aftershock.harness.attach.attached import ClusterDescription, describe_cluster
 from aftershock.harness.attach.broker_containers import PROJECT, SERVICE, by_broker, is_here, select
+from aftershock.harness.attach.pod_selectors import PodSelector, selectors
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.images.build import has_image, toxiproxy
+from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.node import host_ports
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.load.security import SecuritySettings
@@ -39,6 +43,7 @@ class Survey:
     ``compose`` is the compose file that selects the containers. ``shared`` has the reason why a container's packets
     can't be changed, and ``inside`` the port of each container that it publishes where the broker advertises, by
     broker. ``no_proxy`` is why no Toxiproxy can be inserted, "" if one can. ``proxy_image`` is an image of Toxiproxy.
+    ``pods`` are the selections of pods that may be the brokers'.
     """
 
     bootstrap: str
@@ -50,6 +55,7 @@ class Survey:
     inside: Mapping[int, int] = field(default_factory=dict)
     no_proxy: str = ""
     proxy_image: str = ""
+    pods: Sequence[PodSelector] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield the survey as text."""
@@ -57,12 +63,21 @@ class Survey:
         for broker in self.cluster.brokers:
             found = self.containers.get(broker.id)
             where = f"container {found.name}" if found else "no container found"
+            if self.pods:
+                where = f"pod {self.pods[0].namespace}/{self.pods[0].names[int(broker.id)]}"
             yield f"  broker {broker.id}  {broker.address}  rack {broker.rack or 'unknown'}  {where}"
         if self.unseen:
             yield f"containers were not looked for: {self.unseen}"
+        for other in self.pods[1:]:
+            yield (
+                f"pods that fit as well, because their brokers have the same ids: {', '.join(other.names.values())} in "
+                f"the namespace {other.namespace} ({other.selector}); which are this cluster's is yours to know"
+            )
         verdicts: dict[tuple[bool, str], list[str]] = {}
         for name, kind in KINDS.items():
-            verdicts.setdefault(self._verdict(name, kind), []).append(name)
+            on_pods = self.pods and name in (*IN_PODS, *BY_AGENTS, *IN_CONTAINERS, *IN_NETWORKS)
+            verdict = self._verdict_on_pods if on_pods else self._verdict
+            verdicts.setdefault(verdict(name, kind), []).append(name)
         for possible, title in ((True, "possible"), (False, "not possible")):
             yield f"{title}:"
             for (is_possible, why), names in verdicts.items():
@@ -128,6 +143,8 @@ class Survey:
         yield f"      bootstrap: {self.bootstrap}"
         if self.compose:
             yield f"      compose: {self.compose}"
+        elif self.pods:
+            yield f"      kubernetes: {self.pods[0].section()}"
         elif self.containers:
             names = ", ".join(f"{broker}: {container.name}" for broker, container in self.containers.items())
             yield f"      containers: {{{names}}}"
@@ -135,6 +152,7 @@ class Survey:
 
     def _command(self, *addresses: str) -> str:
         options = [f"--allow-attach {address}" for address in (*self.bootstrap.split(","), *addresses)]
+        options += [f"--allow-namespace {self.pods[0].namespace}"] if self.pods else []
         options += [f"--allow-container {container.name}" for container in self.containers.values()]
         return f"run it with: aftershock run PLAN {' '.join(options)}"
 
@@ -164,18 +182,32 @@ class Survey:
         own = "on the topics of the plan; on settings of brokers that `brokers` names"
         return True, "Aftershock starts the clients" if kind.family == "client" else own
 
+    def _verdict_on_pods(self, name: str, kind: type[Fault]) -> tuple[bool, str]:
+        pods = AttachKubernetes(namespace=self.pods[0].namespace, pods=self.pods[0].selector, agent=True, nodes=True)
+        if reason := refusal(kind, Attach(bootstrap=self.bootstrap, kubernetes=pods)):
+            return False, reason
+        needs = "with `nodes: true`" if name == "drain" else "with `agent: true`" if name in BY_AGENTS else ""
+        return True, f"on the pods of the brokers {_some(self.pods[0].names)}{f', {needs}' if needs else ''}"
+
 
 def _some(brokers: Mapping[int, object] | list[int]) -> str:
     return ", ".join(map(str, brokers))
 
 
-def survey(bootstrap: str | None, compose: str | None = None) -> Survey:
-    """Describe a cluster over plain text, and find its containers.
+def survey(
+    bootstrap: str | None, compose: str | None = None, api: Api | None = None, namespace: str | None = None
+) -> Survey:
+    """Describe a cluster over plain text, and find its containers, or with ``api`` its pods, in one namespace or all.
 
     Without ``bootstrap``, the cluster is asked at the ports that the containers of the compose file publish. Raises
-    ClusterError if no broker answers, or the compose file can't be used; EngineError without an engine that it needs.
+    ClusterError if no broker answers, or the compose file or the namespace can't be used, or has no such pods;
+    EngineError without an engine that it needs.
     """
     security, unseen = SecuritySettings().resolved(), ""
+    if api is not None:
+        if bootstrap is None:
+            raise ClusterError("no cluster to survey: give the address of a broker, HOST:PORT, with --kubernetes")
+        return _survey_of_pods(bootstrap, api, namespace)
     try:
         client = engine.connect()
         running = client.containers.list(ignore_removed=True)
@@ -226,6 +258,19 @@ def survey(bootstrap: str | None, compose: str | None = None) -> Survey:
         no_proxy,
         _proxy_image(client),
     )
+
+
+def _survey_of_pods(bootstrap: str, api: Api, namespace: str | None) -> Survey:
+    cluster = describe_cluster(bootstrap, SecuritySettings().resolved())
+    ids = [int(broker.id) for broker in cluster.brokers]
+    if not (pods := selectors(api, ids, namespace)):
+        where = f"the namespace {namespace}" if namespace else f"the Kubernetes cluster {api.context}"
+        raise ClusterError(
+            f"no pods of {where} are the brokers {_some(ids)}, each once, by KAFKA_NODE_ID in their containers' "
+            "environment or the number at the end of their names: name them in the plan, `attach.kubernetes.brokers`"
+        )
+    no_proxy = "brokers in pods get no Toxiproxy of ours"
+    return Survey(bootstrap, cluster, {}, no_proxy=no_proxy, pods=pods)
 
 
 def _proxy_image(client: docker.DockerClient | None) -> str:

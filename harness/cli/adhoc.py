@@ -303,11 +303,24 @@ def attach(
     insert_proxy: Annotated[
         bool, typer.Option("--insert-proxy", help="Print how a Toxiproxy comes before the brokers of a compose file.")
     ] = False,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Look for the brokers' pods, with the kubeconfig's current context.")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --kubernetes: look only there (default: everywhere).")
+    ] = None,
 ) -> int:
     """Survey your cluster: its brokers and their containers, which faults are possible, and the lines for a plan."""
     from aftershock.harness.adhoc.survey import survey
 
-    found = survey(bootstrap, compose)
+    if (namespace and not kubernetes) or (kubernetes and (compose or insert_proxy)):
+        raise AftershockError("--namespace belongs to --kubernetes, and --compose and --insert-proxy to Docker")
+    if kubernetes:
+        from aftershock.harness.cluster.kubernetes.api import Api
+
+        found = survey(bootstrap, api=Api(), namespace=namespace)
+    else:
+        found = survey(bootstrap, compose)
     print(*(found.proxy_lines() if insert_proxy else found.lines()), sep="\n")
     return 0
 

@@ -241,8 +241,12 @@ class Assignment {
     const sizeBytes = message.value?.length ?? 0;
     const text = mark === null ? null : Buffer.from(mark).toString('base64');
     say('record', { topic, partition, offset, mark: text, size_bytes: sizeBytes, at_ns: now() });
-    this.offsets.set(name, { topic, partition, offset: offset + 1 });
+    const position = { topic, partition, offset: offset + 1 };
+    this.offsets.set(name, position);
     this.records += 1;
+    if (storesOffsets(this.start)) {
+      this.consumer.offsetsStore([position]);
+    }
   }
 
   // Return and forget what is to be committed by the order's schedule.
@@ -283,10 +287,17 @@ function commitNow(consumer, places) {
   }
 }
 
+// Whether librdkafka commits by itself: then only what was reported, because records that wait for their turn when
+// their partition is revoked are not.
+function storesOffsets(start) {
+  return start.group !== null && start.commit === null;
+}
+
 function consumerConfig(start, assignment) {
   const own = {
     'group.id': start.group ?? start.client_id, // librdkafka requires one
-    'enable.auto.commit': start.group !== null && start.commit === null,
+    'enable.auto.commit': storesOffsets(start),
+    'enable.auto.offset.store': false,
     'auto.offset.reset': start.from,
     offset_commit_cb: true,
     rebalance_cb(error, places) {
@@ -320,6 +331,7 @@ function consumerConfig(start, assignment) {
 async function consume(start) {
   const assignment = new Assignment(start);
   const consumer = await connected(new Kafka.KafkaConsumer(consumerConfig(start, assignment), {}), start);
+  assignment.consumer = consumer;
   consumer.setDefaultConsumeTimeout(100);
   let sent = null; // the commit without a result: its offsets and time
   consumer.on('offset.commit', (error, places) => {

@@ -1,7 +1,7 @@
 """Survey of a user's cluster: which container is which broker's, and what follows for faults."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ruamel.yaml import YAML
@@ -13,6 +13,7 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.adhoc import survey as module
 from aftershock.harness.adhoc.survey import Survey, survey
 from aftershock.harness.attach.attached import Broker, ClusterDescription
+from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.workloads.kafka.wire.connection import Address
 
 BOOTSTRAP = "localhost:19092,localhost:29092"
@@ -122,3 +123,60 @@ def test_no_lines_for_a_proxy_before_a_broker_that_is_elsewhere(running: list[An
     running += [container("kafka-1", 19092), container("kafka-2", 29092)]
     with pytest.raises(ClusterError, match=r"broker 3: no container .* publishes 192\.0\.2\.3:39092"):
         list(survey(BOOTSTRAP).proxy_lines())
+
+
+def pod(name: str, namespace: str = "kafka", container: str = "kafka", **labels: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"metadata": metadata, "spec": {"containers": [{"name": container}, {"name": "exporter"}]}}
+
+
+class Pods:
+    """The API server of a Kubernetes cluster with these pods."""
+
+    context = "kind"
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = pods
+
+    def objects(self, kind: str, namespace: str | None = None) -> list[dict[str, Any]]:
+        assert kind == "Pod"
+        return [pod for pod in self.pods if namespace in (None, pod["metadata"]["namespace"])]
+
+
+STRIMZI = {"strimzi.io/cluster": "prod", "app.kubernetes.io/name": "kafka"}
+THEIRS = [pod(f"prod-kafka-{number}", **STRIMZI) for number in (1, 2, 3)]
+
+
+@pytest.mark.usefixtures("running")
+def test_pods_are_those_with_the_brokers_ids() -> None:
+    """Not an operator's pod with a number at its end, nor those of a cluster of another size."""
+    others = [pod("prod-operator-7", container="operator", **STRIMZI), pod("small-1", "test", app="small")]
+    found = survey(BOOTSTRAP, api=cast("Api", Pods(*THEIRS, *others)))
+    lines = list(found.lines())
+    assert "      kubernetes: {namespace: kafka, pods: strimzi.io/cluster=prod, agent: true}" in lines
+    assert any(line.startswith("  broker 2 ") and line.endswith("pod kafka/prod-kafka-2") for line in lines)
+    assert "run it with: aftershock run PLAN --allow-attach localhost:19092 --allow-attach localhost:29092" in lines[-1]
+    assert lines[-1].endswith("--allow-namespace kafka")
+    possible = {
+        name: line for line in lines[: lines.index("not possible:")] for name in line.strip().split(": ")[0].split(", ")
+    }
+    assert "with `agent: true`" in possible["kill"]
+    assert "with `nodes: true`" in possible["drain"]
+    assert possible["delete_pod"].endswith("on the pods of the brokers 1, 2, 3")
+    assert "crash_loop" not in possible
+
+
+@pytest.mark.usefixtures("running")
+def test_two_clusters_with_the_same_ids_are_told() -> None:
+    twins = [pod(f"test-kafka-{number}", "test", app="kafka") for number in (1, 2, 3)]
+    lines = "\n".join(survey(BOOTSTRAP, api=cast("Api", Pods(*THEIRS, *twins))).lines())
+    assert "pods that fit as well, because their brokers have the same ids: test-kafka-1, test-kafka-2" in lines
+    only = survey(BOOTSTRAP, api=cast("Api", Pods(*THEIRS, *twins)), namespace="test")
+    assert ["app=kafka"] == [one.selector for one in only.pods]
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("pods", [[], THEIRS[:2], [*THEIRS, pod("old-3", **STRIMZI)]])
+def test_pods_that_do_not_fit_are_refused(pods: list[dict[str, Any]]) -> None:
+    with pytest.raises(ClusterError, match="no pods of the Kubernetes cluster kind are the brokers 1, 2, 3, each once"):
+        survey(BOOTSTRAP, api=cast("Api", Pods(*pods)))
