@@ -41,7 +41,8 @@ class Post:
 
     def serves(self, live: Iterable[Harm]) -> bool:
         """Return True if at least one worker runs while the faults ``live`` are in force."""
-        stopped = frozenset[str]().union(*(harm.clients for harm in live if harm.kind != "join"))
+        away = (harm for harm in live if harm.impact == "members" and harm.kind != "join")
+        stopped = frozenset[str]().union(*(harm.clients for harm in away))
         return bool({*self.workers} - self.reserve - stopped)
 
 

@@ -310,6 +310,15 @@ def test_a_new_member_stops_the_others_for_a_rebalance() -> None:
     assert [(10, 40), (70 + FIND_S + GROUP_S, 130)] == due_s(gone, "consume")
 
 
+def test_late_answers_to_all_members_stop_none_of_them() -> None:
+    """A protocol fault names the processes whose requests it hits; they run, and owe progress beside a new member."""
+    join = lasting("join", 40, 70, clients=("w-base-consume-2",))
+    rule = {"do": "delay_response", "api": "Heartbeat", "delay_ms": 100}
+    late = lasting("tamper", 35, 80, rule=rule, clients=("w-base-consume-1", "w-base-consume-2"))
+    with_both = Play([late, join], group="readers", members=1, reserve=1)
+    assert due_s(Play([join], group="readers", members=1, reserve=1), "consume") == due_s(with_both, "consume")
+
+
 def test_members_that_were_killed_while_they_joined_keep_partitions_for_a_session() -> None:
     """The group may have given partitions to members that no longer exist, although all members are back."""
     workers = tuple(f"w-base-consume-{number}" for number in (1, 2))
