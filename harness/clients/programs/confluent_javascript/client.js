@@ -360,7 +360,8 @@ async function consume(start) {
     while ((await nextOrder()).do !== 'close');
     isClosing = true;
   })();
-  const next = promisify((done) => consumer.consume(50, done));
+  // one by one: a record that waits here while its partition is revoked and assigned again would come a second time
+  const next = promisify((done) => consumer.consume(1, done));
   while (!isClosing) {
     try {
       for (const message of await next()) {
