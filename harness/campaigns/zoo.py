@@ -108,6 +108,7 @@ def keep(folder: Path, entries: Iterable[Entry]) -> None:
             asdict(attempt) | {"checks": [check.to_json() for check in attempt.checks]} for attempt in together.attempts
         ]
         document = json.dumps({"schema_version": SCHEMA_VERSION, "attempts": rows}, indent=1)
+        document = document.replace(str(Path.home()), "~")  # shipped programs are in the user's cache folder
         if place := PLACE.search(document):
             raise AftershockError(f"{entry.bug.id}: its evidence names {place[0]!r}, which must not be published")
         write_whole(folder / f"{entry.bug.id}.json", document + "\n")
