@@ -220,9 +220,9 @@ def _late_containers(draft: Draft) -> Iterator[Problem]:
         return
     ended_ms: dict[str, int] = {}
     warned: set[Location] = set()
-    for scheduled in draft.faults.expansion.schedule:
-        role, at_ms = str(getattr(scheduled.fault, "broker", "")), scheduled.fault.at
-        if scheduled.fault.kind not in _ENDING or at_ms is None:
+    for scheduled in sorted(draft.faults.expansion.schedule, key=lambda scheduled: scheduled.fault.at or 0):
+        role, at_ms = str(getattr(scheduled.fault, "broker", "")), scheduled.fault.at or 0
+        if scheduled.fault.kind not in _ENDING or not role.isdecimal():  # a role may be another broker each time
             continue
         if at_ms - ended_ms.get(role, -_KUBELET_MS) < _KUBELET_MS and scheduled.loc not in warned:
             warned.add(scheduled.loc)

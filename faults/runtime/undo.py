@@ -53,7 +53,7 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
         case "resume":
             await world.resume(BrokerId(args["broker"]))
         case "uncordon":
-            await world.uncordon(args["machine"])
+            await world.uncordon(args["machine"], args["fault"])
         case "remove_toxics":
             await _await_all(world.remove_toxic(proxy, name) for proxy, name in args["toxics"])
         case "enable_proxies":
@@ -269,7 +269,7 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:  # noqa: C90
         case "start" | "resume" | "restore_power" | "restore_disk":
             return await _not_running(args.get("brokers") or [args["broker"]], world)
         case "uncordon":
-            remaining = {args["machine"]} if await world.cordoned(args["machine"]) else set()
+            remaining = {args["machine"]} if await world.cordoned(args["machine"], args["fault"]) else set()
             sentence = "the Kubernetes node {} takes no pods"
         case "restore_clock":
             error_ms = await world.clock_error_ms(BrokerId(args["broker"]))

@@ -90,14 +90,14 @@ class NodeControl(Protocol):
     async def machines(self) -> Mapping[BrokerId, str]:
         """Return the Kubernetes node on which each node's pod is; without those whose pod is on none."""
 
-    async def cordon(self, machine: str) -> None:
+    async def cordon(self, machine: str, fault: str) -> None:
         """Let the scheduler place no pod on a Kubernetes node; raise ClusterError if that is so already."""
 
-    async def uncordon(self, machine: str) -> None:
-        """Let the scheduler place pods again on a Kubernetes node that this run has cordoned."""
+    async def uncordon(self, machine: str, fault: str) -> None:
+        """Let the scheduler place pods again on a Kubernetes node that the fault has cordoned."""
 
-    async def cordoned(self, machine: str) -> bool:
-        """Return True if the scheduler places no pod on a Kubernetes node because of this run."""
+    async def cordoned(self, machine: str, fault: str) -> bool:
+        """Return True if the scheduler places no pod on a Kubernetes node because of the fault."""
 
 
 class Probe(Protocol):

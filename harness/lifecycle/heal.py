@@ -159,10 +159,12 @@ def heal_kubernetes(
                 client_processes.kill_workers(place.run_id)
                 if is_attached(cluster.home):
                     actions += _heal_attached(cluster.home, log, explicit=explicit)
-                actions += _uncordon(api, place.run_id, cordoned)
-                removed = remove_run(api, place)
-                close_run(cluster.home)
-                actions.append(f"{place.run_id}: removed {', '.join(removed)}")
+                try:
+                    actions += _uncordon(api, place.run_id, cordoned)
+                finally:
+                    removed = remove_run(api, place)
+                    close_run(cluster.home)
+                    actions.append(f"{place.run_id}: removed {', '.join(removed)}")
         except Exception as error:  # noqa: BLE001 -- whatever the reason: the other runs are cleaned up regardless
             errors.append((place.run_id, error))
             if not explicit:
@@ -511,7 +513,8 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
         case "start" | "resume" if args["broker"] in containers:
             commands = [f"docker {'start' if undo.verb == 'start' else 'unpause'} {containers[args['broker']]}"]
         case "uncordon":
-            commands = [f"kubectl uncordon {args['machine']}"]
+            label = f"{ownership.RUN}-"
+            commands = [f"kubectl uncordon {args['machine']}", f"kubectl label node {args['machine']} {label}"]
         case "remove_toxics" if toxiproxy:
             commands = [f"curl -X DELETE {toxiproxy}/proxies/{proxy}/toxics/{name}" for proxy, name in args["toxics"]]
         case "enable_proxies" | "redirect_proxies" if toxiproxy:

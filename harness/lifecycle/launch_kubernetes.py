@@ -384,7 +384,8 @@ class KubernetesLauncher:
     def clean_up(self, home: RunDir) -> None:
         if place := read_place(home.path):
             collect_logs(place, self._spec, self._api, home.path / "logs")
-            if self._plan.nodes:
-                for machine in cordons.cordoned_by_runs(self._api).get(home.run_id, ()):
+            try:
+                for machine in cordons.cordoned_by_runs(self._api).get(home.run_id, ()) if self._plan.nodes else ():
                     cordons.uncordon(self._api, machine, home.run_id)
-            remove_run(self._api, place)
+            finally:
+                remove_run(self._api, place)

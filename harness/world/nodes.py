@@ -99,12 +99,12 @@ class NodesWorld:
     async def machines(self) -> Mapping[BrokerId, str]:
         return {}
 
-    async def cordon(self, machine: str) -> None:
+    async def cordon(self, machine: str, fault: str) -> None:  # noqa: ARG002
         raise FaultError(f"there is no Kubernetes node {machine}: the nodes are containers of the Docker engine")
 
     uncordon = cordon
 
-    async def cordoned(self, machine: str) -> bool:  # noqa: ARG002
+    async def cordoned(self, machine: str, fault: str) -> bool:  # noqa: ARG002
         return False
 
     def racks(self) -> Mapping[BrokerId, str]:

@@ -28,13 +28,13 @@ class PodsWorld:
         return {broker: name for broker, pod in pods.items() if pod and (name := pod["spec"].get("nodeName"))}
 
     @in_thread
-    def cordon(self, machine: str) -> None:
-        cordons.cordon(self._api(), machine, self._cluster.run_id)
+    def cordon(self, machine: str, fault: str) -> None:
+        cordons.cordon(self._api(), machine, self._cluster.run_id, fault)
 
     @in_thread
-    def uncordon(self, machine: str) -> None:
-        cordons.uncordon(self._api(), machine, self._cluster.run_id)
+    def uncordon(self, machine: str, fault: str) -> None:
+        cordons.uncordon(self._api(), machine, self._cluster.run_id, fault)
 
     @in_thread
-    def cordoned(self, machine: str) -> bool:
-        return cordons.is_cordoned(self._api(), machine, self._cluster.run_id)
+    def cordoned(self, machine: str, fault: str) -> bool:
+        return cordons.is_cordoned(self._api(), machine, self._cluster.run_id, fault)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from aftershock.errors import ClusterError
+from aftershock.errors import AftershockError, ClusterError
 from aftershock.faults.targets.values import BrokerState, Outcome
 from aftershock.harness.cluster.engine import version_in
 from aftershock.harness.cluster.kubernetes.api import Api, Executed, RefusedError
@@ -267,7 +267,7 @@ class PodNode:
             self._api.patch("Pod", self._place.namespace, name, {"metadata": {"labels": {SERVED: None}}})
             try:
                 self._api.delete_pod(self._place.namespace, name, grace_s, evict=evict)
-            except RefusedError:
+            except AftershockError:
                 self._api.patch("Pod", self._place.namespace, name, served)
                 raise
         return SHUT_DOWN_S if grace_s is None else grace_s

@@ -131,8 +131,8 @@ def _told(evidence: Evidence, client: Client) -> dict[str, list[tuple[int, float
     """Return the times, by worker, in which a coordinator had told it that it is no member.
 
     They end with an assignment, or with the success of a commit that the worker sent later. An answer to a request that
-    the worker sent before its last assignment concerns an earlier membership. Times in which a fault stops the worker
-    are left out, and clients that process a whole batch before they look at anything else.
+    the worker sent before its last assignment concerns an earlier membership. They begin when no fault stops the worker
+    any more. Clients that process a whole batch before they look at anything else are left out.
     """
     spans: dict[str, list[tuple[int, float]]] = {}
     if (workload_of(evidence, client).get("consume") or {}).get("processing_ms"):
@@ -155,11 +155,17 @@ def _told(evidence: Evidence, client: Client) -> dict[str, list[tuple[int, float
         spans.setdefault(worker, []).append((from_us, inf))
     stopped = [worker_outages(evidence, what) for what in (KILLED, FROZEN, POLLING_STOPPED)]
 
-    def could_stop(worker: str, from_us: int) -> bool:
-        outages = (outage for by_worker in stopped for outage in by_worker.get(worker, ()))
-        return not any(start <= from_us + TOLD_US and end >= from_us for start, end in outages)
+    def able_us(worker: str, from_us: int) -> int:
+        """Return when a worker that was told at a time could act on it, after faults that stopped it."""
+        outages = sorted(outage for by_worker in stopped for outage in by_worker.get(worker, ()))
+        for start, end in outages:
+            from_us = end if start <= from_us + TOLD_US and end >= from_us else from_us
+        return from_us
 
-    return {worker: [span for span in of_worker if could_stop(worker, span[0])] for worker, of_worker in spans.items()}
+    return {
+        worker: [(able_us(worker, from_us), until_us) for from_us, until_us in of_worker]
+        for worker, of_worker in spans.items()
+    }
 
 
 def _as_member(begun: Start, told: Sequence[tuple[int, float]]) -> Iterator[Start]:

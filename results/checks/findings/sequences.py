@@ -112,7 +112,8 @@ _SEQUENCE = ("run", "side", *LANE)
 _ALL, _BACKWARD, _BEYOND, _CORRUPT = "all", "backward", "beyond", "corrupt"
 VALUE_CORRUPT = "VALUE_CORRUPT"
 SECOND_US = 1_000_000
-_EVER_US = 1 << 62
+GIVEN_UP_US = 30_000_000
+"""Time after which a client closes a connection with a request that it has given up: Kafka's ``request.timeout.ms``."""
 
 
 def sequences(
@@ -205,11 +206,12 @@ def _flagged(rows: DataFrame) -> DataFrame:
 def _with_attempts(rows: DataFrame, read: Tables) -> DataFrame:
     """Add to rows of the log when the record was sent, and the times in which it may have been sent again.
 
-    A record that was sent once has no such times (null). One that was given up may be written at any time later: its
-    request may wait in a connection that the client has closed.
+    A record that was sent once has no such times (null). One that was given up may be written later, because its
+    request may wait in a connection that the client closes only then.
     """
-    again, in_doubt = F.coalesce(F.col("attempts") > 1, F.lit(True)), F.col("status") == "in_doubt"
-    until_us = F.when(in_doubt, F.lit(_EVER_US)).otherwise(F.coalesce("done_us", "deadline_us"))
+    in_doubt, until_us = F.col("status") == "in_doubt", F.coalesce("done_us", "deadline_us")
+    again = in_doubt | F.coalesce(F.col("attempts") > 1, F.lit(True))
+    until_us = F.when(in_doubt, until_us + GIVEN_UP_US).otherwise(until_us)
     sent = read.outcomes.where(F.col("op") == "produce").select(
         *("run", "producer_id", "seq", F.lit("log").alias("side"), "attempts", "sent_us"),
         *(F.when(again, F.col("sent_us")).alias("log_from_us"), F.when(again, until_us).alias("log_until_us")),

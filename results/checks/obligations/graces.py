@@ -81,7 +81,8 @@ def changes_of_faults(post: Post, seats: Sequence[Seat], scene: Scene, relevant:
             if own and harm.takes_addresses:
                 # an attempt to connect that began while the address disappeared is neither answered nor refused
                 yield Change(harm.injected_us, (post.waits.attempt or post.waits.request, *own), event)
-            if any(seat.held_by(post.follows) for seat in seats) and _falls_behind(harm, post.follows, scene):
+            behind = _falling_behind(harm, post.follows, scene)
+            if any(seat.held_by(behind) and not (seat.reigns and seat.led_by(behind, began_us)) for seat in seats):
                 kept = (*lag(scene.settings), post.waits.lease, *post.waits.moved())
                 yield Change(harm.injected_us, kept, event, most_us=harm.end_us)
                 yield Change(harm.end_us, (*FOLLOWERS, *post.waits.moved()), f"{harm.fault} ended")
@@ -182,11 +183,15 @@ def _own_grace(post: Post, seats: Sequence[Seat], lost: frozenset[int], at_us: i
     return (*post.waits.moved(), *coordinator)
 
 
-def _falls_behind(harm: Harm, followers: frozenset[int], scene: Scene) -> bool:
-    """Return True if one of the brokers can't fetch from another one over the links of a fault."""
-    state = State(scene.terrain, frozenset(), harm.links)
-    others = {(follower, peer) for follower in followers for peer in scene.terrain.brokers - {follower}}
-    return harm.impact == "links" and any(not state.carries("replication", *pair) for pair in others)
+def _falling_behind(harm: Harm, followers: frozenset[int], scene: Scene) -> frozenset[int]:
+    """Return those brokers that can't fetch from another one over the links of a fault."""
+    state, brokers = State(scene.terrain, frozenset(), harm.links), scene.terrain.brokers
+    return frozenset(
+        follower
+        for follower in followers
+        if harm.impact == "links"
+        and any(not state.carries("replication", follower, peer) for peer in brokers - {follower})
+    )
 
 
 def _unfenced(harm: Harm, scene: Scene) -> bool:

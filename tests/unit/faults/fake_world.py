@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from aftershock.errors import AdminError, FaultError
+from aftershock.errors import AdminError, ClusterError, FaultError
 from aftershock.faults.runtime.record import Entry, Witness
 from aftershock.faults.targets.values import BrokerId, BrokerState, Link, Outcome, PartitionState, TopicPartition, Toxic
 from aftershock.tests.unit.faults.fakes.clients import FakeClients
@@ -105,7 +105,7 @@ class FakeWorld(
         self.back_us: dict[BrokerId, int] = dict.fromkeys(RACKS, 0)
         self.contained = False
         self.homes = {BrokerId(1): "m1", BrokerId(2): "m1", BrokerId(3): "m2"}
-        self.cordons: set[str] = set()
+        self.cordons: dict[str, str] = {}
         self.proxies: dict[str, dict[str, Toxic]] = {link.proxy: {} for link in self.links()}
         self.updated_us: dict[str, list[int]] = {}
         self.active_controller = BrokerId(3)
@@ -151,16 +151,19 @@ class FakeWorld(
     async def machines(self) -> Mapping[BrokerId, str]:
         return self.homes
 
-    async def cordon(self, machine: str) -> None:
+    async def cordon(self, machine: str, fault: str) -> None:
         await self._called("cordon", machine)
-        self.cordons.add(machine)
+        if machine in self.cordons:
+            raise ClusterError(f"the Kubernetes node {machine} is cordoned already")
+        self.cordons[machine] = fault
 
-    async def uncordon(self, machine: str) -> None:
+    async def uncordon(self, machine: str, fault: str) -> None:
         await self._called("uncordon", machine)
-        self.cordons.discard(machine)
+        if self.cordons.get(machine) == fault:
+            del self.cordons[machine]
 
-    async def cordoned(self, machine: str) -> bool:
-        return machine in self.cordons
+    async def cordoned(self, machine: str, fault: str) -> bool:
+        return self.cordons.get(machine) == fault
 
     async def dial_node(self, broker: BrokerId) -> Outcome:
         return "closed" if broker in self.refusing else "silent" if self.states[broker] == "exited" else "answered"

@@ -187,7 +187,8 @@ async function produce(start) {
 class Assignment {
   constructor(start) {
     this.start = start;
-    this.held = new Set();
+    this.held = new Map(); // number of the assignment of each partition
+    this.turns = 0;
     this.offsets = new Map(); // of each place
     this.records = 0;
     this.committedMs = performance.now();
@@ -214,7 +215,8 @@ class Assignment {
   }
 
   assigned(places) {
-    places.forEach((place) => this.held.add(Assignment.place(place)));
+    this.turns += 1;
+    places.forEach((place) => this.held.set(Assignment.place(place), this.turns));
     this.say('assigned', places);
     this.ready();
   }
@@ -228,12 +230,13 @@ class Assignment {
   }
 
   async process(message) {
+    const name = Assignment.place(message);
+    const turn = this.held.get(name);
     if (this.start.processing_ms) {
       await sleep(this.start.processing_ms);
     }
-    const name = Assignment.place(message);
-    if (!this.held.has(name)) {
-      return; // revoked while it waited for its turn
+    if (turn === undefined || this.held.get(name) !== turn) {
+      return; // revoked while it waited for its turn, and perhaps assigned again
     }
     const marks = (message.headers ?? []).filter((header) => 'aftershock' in header).map((header) => header.aftershock);
     const mark = marks.at(-1) ?? null;

@@ -127,7 +127,7 @@ def test_no_lines_for_a_proxy_before_a_broker_that_is_elsewhere(running: list[An
 
 def pod(name: str, namespace: str = "kafka", container: str = "kafka", **labels: str) -> dict[str, Any]:
     metadata = {"name": name, "namespace": namespace, "labels": labels}
-    return {"metadata": metadata, "spec": {"containers": [{"name": container}, {"name": "exporter"}]}}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "sidecar"}, {"name": container}]}}
 
 
 class Pods:
@@ -149,8 +149,8 @@ THEIRS = [pod(f"prod-kafka-{number}", **STRIMZI) for number in (1, 2, 3)]
 
 @pytest.mark.usefixtures("running")
 def test_pods_are_those_with_the_brokers_ids() -> None:
-    """Not an operator's pod with a number at its end, nor those of a cluster of another size."""
-    others = [pod("prod-operator-7", container="operator", **STRIMZI), pod("small-1", "test", app="small")]
+    """Not an operator's pod, nor those of a cluster of another size."""
+    others = [pod("prod-operator-x", container="operator", **STRIMZI), pod("small-1", "test", app="small")]
     found = survey(BOOTSTRAP, api=cast("Api", Pods(*THEIRS, *others)))
     lines = list(found.lines())
     assert "      kubernetes: {namespace: kafka, pods: strimzi.io/cluster=prod, agent: true}" in lines
@@ -173,6 +173,14 @@ def test_two_clusters_with_the_same_ids_are_told() -> None:
     assert "pods that fit as well, because their brokers have the same ids: test-kafka-1, test-kafka-2" in lines
     only = survey(BOOTSTRAP, api=cast("Api", Pods(*THEIRS, *twins)), namespace="test")
     assert ["app=kafka"] == [one.selector for one in only.pods]
+
+
+@pytest.mark.usefixtures("running")
+def test_isolated_controllers_are_no_brokers() -> None:
+    """Strimzi labels them alike."""
+    controllers = [pod(f"prod-controller-{number}", **STRIMZI) for number in (4, 5)]
+    lines = "\n".join(survey(BOOTSTRAP, api=cast("Api", Pods(*THEIRS, *controllers))).lines())
+    assert "kubernetes: {namespace: kafka, brokers: {1: prod-kafka-1, 2: prod-kafka-2, 3: prod-kafka-3}, agent" in lines
 
 
 @pytest.mark.usefixtures("running")

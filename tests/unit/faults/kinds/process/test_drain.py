@@ -79,11 +79,11 @@ async def test_an_error_ends_all_evictions_before_the_undo(pods: Stage) -> None:
             raise ClusterError("the disruption budget needs 2 healthy pods")
         return await delete(broker, grace_ms, evict=evict)  # type: ignore[arg-type]
 
-    async def failing(machine: str) -> bool:
+    async def failing(machine: str, fault: str) -> bool:
         asked[0] += 1
         if asked[0] == 4:
             raise ClusterError("the API server does not answer")
-        return await cordoned(machine)
+        return await cordoned(machine, fault)
 
     pods.world.delete_pod, pods.world.cordoned = reluctant, failing  # type: ignore[method-assign, assignment]
     await pods.play(DRAIN)
@@ -91,10 +91,10 @@ async def test_an_error_ends_all_evictions_before_the_undo(pods: Stage) -> None:
 
 
 async def test_a_node_is_drained_once_at_a_time(pods: Stage) -> None:
-    pods.world.cordons.add("m1")
+    pods.world.cordons["m1"] = "another"
     await pods.play(DRAIN)
-    assert "another fault drains the Kubernetes node m1" in str(pods.line("drained", "failed").why)
-    assert {"m1"} == pods.world.cordons
+    assert "the Kubernetes node m1 is cordoned already" in str(pods.line("drained", "failed").why)
+    assert {"m1": "another"} == pods.world.cordons
 
 
 async def test_a_node_that_somebody_uncordons_meanwhile(pods: Stage) -> None:

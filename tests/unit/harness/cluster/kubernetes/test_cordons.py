@@ -26,7 +26,8 @@ class OneNode:
         """Merge as the server does (RFC 7396): null removes a key."""
         assert change["metadata"].get("resourceVersion") in (None, "7")
         metadata = self.node["metadata"]
-        metadata["labels"] = merged(metadata["labels"], change["metadata"]["labels"])
+        for marks in ("labels", "annotations"):
+            metadata[marks] = merged(metadata.get(marks) or {}, change["metadata"][marks])
         self.node["spec"] = merged(self.node["spec"], change["spec"])
 
 
@@ -36,16 +37,18 @@ def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_node_is_as_before_after_a_cordon() -> None:
     node = OneNode()
-    cordon(cast("Api", node), "m1", "r-1")
-    assert is_cordoned(cast("Api", node), "m1", "r-1")
-    assert not is_cordoned(cast("Api", node), "m1", "r-2")
-    uncordon(cast("Api", node), "m1", "r-1")
+    cordon(cast("Api", node), "m1", "r-1", "drained")
+    assert is_cordoned(cast("Api", node), "m1", "r-1", "drained")
+    assert not is_cordoned(cast("Api", node), "m1", "r-2", "drained")
+    uncordon(cast("Api", node), "m1", "r-1", "another")
+    assert is_cordoned(cast("Api", node), "m1", "r-1", "drained")
+    uncordon(cast("Api", node), "m1", "r-1", "drained")
     assert ({"zone": "a"}, {}) == (node.node["metadata"]["labels"], node.node["spec"])
 
 
 def test_the_cordon_of_somebody_else_stays() -> None:
     node = OneNode(unschedulable=True)
     with pytest.raises(ClusterError, match="m1 is cordoned already, by somebody else: name a broker on another one"):
-        cordon(cast("Api", node), "m1", "r-1")
+        cordon(cast("Api", node), "m1", "r-1", "drained")
     uncordon(cast("Api", node), "m1", "r-1")
     assert {"unschedulable": True} == node.node["spec"]
