@@ -32,11 +32,13 @@ def backoff_checks(evidence: Evidence) -> Iterator[Check]:
             second = round(line["t_us"] / _SECOND_US)
             counts.setdefault(line["worker"], {}).setdefault(line["node_id"], {})[second] = line["connections"]
     for client in evidence.clients:
+        # a committer has a client for each of its groups
+        workers = {worker for side in client.topics if side != "commit" for worker in client.workers(side)}
+        if not workers & counts.keys():
+            continue
         settings = evidence.arm_settings(client)
         limit = TIMES * 1000 / max(1.0, number(settings.get("reconnect.backoff.ms"), BACKOFF_MS))
         limit *= number(settings.get("connections.per.broker"), 1)
-        # a committer has a client for each of its groups
-        workers = {worker for side in client.topics if side != "commit" for worker in client.workers(side)}
         storms = [
             (n, worker, broker, second)
             for worker in sorted(workers & counts.keys())

@@ -18,7 +18,10 @@ def test_names() -> None:
 MEANT = {
     "grey-failures": ["a pause of 2s is a grey failure"],
     "kips/227-threads": ["no workload produces to `idle`"],
-    "zoo/sarama-partition-without-leader": ["no workload produces to `returns`"],
+    "zoo/sarama-partition-without-leader": [
+        "no workload produces to `returns`",
+        "the workloads `orders` and `notes` share a group",
+    ],
     "kips/966-last-replica": ["keep 1 of 3 replicas, fewer than min.insync.replicas 2"],
 }
 """Warnings about what a plan does on purpose."""
