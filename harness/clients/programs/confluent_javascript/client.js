@@ -9,7 +9,7 @@ const { promisify } = require('node:util');
 const Kafka = require('@confluentinc/kafka-javascript');
 const { version } = require('@confluentinc/kafka-javascript/package.json');
 const ERROR_NAMES = require('./errors.json');
-const { acked, awaitReports, begin, die, failed, isPending, nextOrder, now, ordersUntilClose, read, say } =
+const { acked, awaitReports, begin, die, failed, giveUp, isPending, nextOrder, now, ordersUntilClose, read, say } =
   require('./protocol');
 
 const { ERR__ASSIGN_PARTITIONS, ERR__REVOKE_PARTITIONS } = Kafka.CODES.ERRORS;
@@ -30,16 +30,25 @@ function librdkafkas({ [DESCRIBES]: _, ...settings }) {
   return settings;
 }
 
-// Return a configuration: the arm's settings, which `own` and the start order precede.
-function configOf(start, own) {
-  return {
+// Properties of topics: a client has those of its second configuration only, even if that is empty.
+const OF_TOPICS = new Set([
+  ...['acks', 'request.required.acks', 'request.timeout.ms', 'delivery.timeout.ms', 'message.timeout.ms'],
+  ...['partitioner', 'auto.commit.interval.ms', 'auto.offset.reset'],
+]);
+
+// Return the two configurations of a client: the arm's settings, which `own` and the start order precede.
+function configsOf(start, own) {
+  const properties = Object.entries({
     'statistics.interval.ms': 1_000,
     ...librdkafkas(start.settings),
     ...own,
     'bootstrap.servers': start.bootstrap,
     'client.id': start.client_id,
     ...(start.client_rack ? { 'client.rack': start.client_rack } : {}),
-  };
+  });
+  return [false, true].map((isOfTopics) =>
+    Object.fromEntries(properties.filter(([name]) => OF_TOPICS.has(name) === isOfTopics)),
+  );
 }
 
 const counted = new Map(); // lost connections and late answers by broker, so far
@@ -111,7 +120,7 @@ async function openProducer(start) {
     dr_cb: true,
     ...(transaction ? { 'transactional.id': transaction.id, 'transaction.timeout.ms': transaction.timeout_ms } : {}),
   };
-  const producer = await connected(new Kafka.Producer(configOf(start, own)), start);
+  const producer = await connected(new Kafka.Producer(...configsOf(start, own)), start);
   producer.setPollInterval(10);
   producer.on('delivery-report', (error, { partition, offset, opaque: order }) => {
     if (error) {
@@ -168,17 +177,13 @@ async function produce(start) {
     if (order.do === 'send') {
       send(producer, start, order);
     } else if (order.do === 'reopen_producer') {
-      producer.purge();
-      await awaitReports();
       await promisify((done) => producer.disconnect(1_000, done))().catch(complain);
+      giveUp('_PURGE_INFLIGHT'); // the addon has no reports of these
       producer = await openProducer(start);
       say('transacted', { did: order.do });
     } else {
       await transact(producer, start, order);
     }
-  }
-  if (start.transaction) {
-    producer.purge();
   }
   await awaitReports();
 }
@@ -296,7 +301,7 @@ function storesOffsets(start) {
   return start.group !== null && start.commit === null;
 }
 
-function consumerConfig(start, assignment) {
+function consumerConfigs(start, assignment) {
   const own = {
     'group.id': start.group ?? start.client_id, // librdkafka requires one
     'enable.auto.commit': storesOffsets(start),
@@ -328,12 +333,12 @@ function consumerConfig(start, assignment) {
     [start.group_protocol === 'consumer' ? 'group.remote.assignor' : 'partition.assignment.strategy']: start.assignor,
   };
   const given = Object.entries(optional).filter(([, value]) => value !== null && value !== undefined);
-  return configOf(start, { ...own, ...Object.fromEntries(given) });
+  return configsOf(start, { ...own, ...Object.fromEntries(given) });
 }
 
 async function consume(start) {
   const assignment = new Assignment(start);
-  const consumer = await connected(new Kafka.KafkaConsumer(consumerConfig(start, assignment), {}), start);
+  const consumer = await connected(new Kafka.KafkaConsumer(...consumerConfigs(start, assignment)), start);
   assignment.consumer = consumer;
   consumer.setDefaultConsumeTimeout(100);
   let sent = null; // the commit without a result: its offsets and time
@@ -380,6 +385,8 @@ async function consume(start) {
     }
   }
   await closed;
+  commitNow(consumer, start.commit ? [...assignment.offsets.values()] : []); // rebalance_cb comes too late for it
+  assignment.offsets.clear();
   await Promise.race([promisify((done) => consumer.disconnect(done))(), sleep(4_000)]); // revokes, and leaves the group
 }
 
@@ -388,7 +395,7 @@ class Committer {
   constructor(start, group) {
     this.start = start;
     const own = { 'group.id': group, 'enable.auto.commit': false, offset_commit_cb: true };
-    this.consumer = new Kafka.KafkaConsumer(configOf(start, own), {});
+    this.consumer = new Kafka.KafkaConsumer(...configsOf(start, own));
     this.turn = Promise.resolve();
   }
 

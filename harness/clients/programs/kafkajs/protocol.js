@@ -136,6 +136,11 @@ function failed(entry, error, inDoubt) {
   once(entry, 'failed', { error, in_doubt: inDoubt });
 }
 
+// Report all that is pending as failed.
+function giveUp(error) {
+  pending.forEach((entry) => failed(entry, error));
+}
+
 function once(entry, report, details) {
   if (pending.delete(entry.seq)) {
     clearTimeout(entry.timer);
@@ -157,6 +162,7 @@ module.exports = {
   complain,
   die,
   failed,
+  giveUp,
   isPending,
   nameOf,
   nextOrder,
