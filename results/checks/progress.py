@@ -7,6 +7,7 @@ if the host can't be trusted. The check passes only if a client that stands stil
 strict. So is the check of a producer with ``acks=0``, which shows no progress.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -93,23 +94,19 @@ def _with_share(check: Check, lane: Lane, *, strict: bool) -> Check:
 def share_advice(lane: Lane) -> str:
     """Return how a plan lets a lane be judged for longer: by the client's own waits, or by a longer phase."""
     excused_us: dict[str, int] = {}
-    unrequired_us = 0
     for spans in [*lane.partitions.values()] or [lane.whole]:
         for span in spans:
-            length_us = max(0, min(span.end_us, lane.end_us) - span.start_us)
-            if span.required:
-                continue
-            unrequired_us += length_us
             own = max((term for term in span.grace if term.own), key=lambda term: term.ms, default=None)
-            if own is not None and own.ms > LONG_WAIT_MS:
+            if not span.required and own is not None and own.ms > LONG_WAIT_MS:
+                length_us = max(0, min(span.end_us, lane.end_us) - span.start_us)
                 name = own.name.rpartition(" ")[2]
                 excused_us[name] = excused_us.get(name, 0) + min(length_us, round(1000 * own.ms))
-    unrequired_us //= max(1, len(lane.partitions))
     setting = max(excused_us, key=lambda name: excused_us[name], default=None)
     if setting and excused_us[setting] < SETTING_SHARE_MIN * lane.length_us * max(1, len(lane.partitions)):
         setting = None
-    longer_s = max(0.0, (unrequired_us / (1 - SHARE_ADVISED) - lane.length_us) / 1e6)
-    phase = f"lengthen timing.steady or timing.recovery by {longer_s:.0f} s in all"
+    # all of the added time is judged
+    longer_s = math.ceil((SHARE_ADVISED - lane.share) * lane.length_us / (1 - SHARE_ADVISED) / 1e6)
+    phase = f"lengthen timing.steady or timing.recovery by {longer_s} s in all"
     return f"lower the arm's `{setting}`, or {phase}" if setting else phase
 
 
