@@ -1,5 +1,6 @@
 """Operations for faults on the Kubernetes nodes of a cluster's pods, by `faults.targets.world.NodeControl`."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,16 +12,16 @@ from aftershock.harness.cluster.kubernetes.node import PodNode
 from aftershock.harness.world.threads import in_thread
 
 
-class PodsWorld:
+class PodsWorld(ABC):
     """Operations on the Kubernetes nodes of pods, which a subclass knows with the client of their API server."""
 
     _cluster: Any
 
-    def _api(self) -> Api:
-        raise NotImplementedError
+    @abstractmethod
+    def _api(self) -> Api: ...
 
-    def _pods(self) -> Mapping[BrokerId, BrokerPod | PodNode]:
-        raise NotImplementedError
+    @abstractmethod
+    def _pods(self) -> Mapping[BrokerId, BrokerPod | PodNode]: ...
 
     @in_thread
     def machines(self) -> Mapping[BrokerId, str]:

@@ -3,8 +3,8 @@
 The node is cordoned, so that the scheduler places no pod on it, and the pods of the cluster's brokers there are
 evicted by the API, the named broker first. A disruption budget may refuse an eviction until an earlier broker is back;
 it is then asked for again each second, as ``kubectl drain`` does. If that of the named broker is refused, there is no
-fault. A controller makes each pod again on another node, if one takes it, else the
-pod waits for the heal. Pods that are not this cluster's brokers stay.
+fault. A controller makes each pod again on another node, if one takes it, else the pod waits for the heal. Pods that
+are not this cluster's brokers stay.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class DrainInjection(Injection):
             for task in tasks:
                 task.cancel()
             # an eviction that goes on must not follow the undo
-            await run_to_completion(_ended(tasks))
+            await run_to_completion(asyncio.wait(tasks))
 
     async def _evict(self, eviction: DeletePodInjection, until_us: int, report: Report) -> None:
         clock, refusal = self.context.clock, ""
@@ -88,17 +88,12 @@ class DrainInjection(Injection):
         await asyncio.gather(*(eviction.confirm_healed() for eviction in self.evictions))
 
 
-async def _ended(tasks: Sequence["asyncio.Future[None]"]) -> None:
-    await asyncio.wait(tasks)
-
-
 class Drain(Fault):
     """Cordon the Kubernetes node of a broker, and evict the pods of all brokers there, as `kubectl drain` does.
 
     Disruption budgets of the pods count: a refused eviction is asked for again each second, but for that of the named
-    broker, without which there is no fault. Pods that are not this
-    cluster's brokers stay on the node, and no pod at all is placed there until the end. The plan must permit that
-    with `nodes: true`, beside the namespace of the pods.
+    broker, without which there is no fault. Pods that are not this cluster's brokers stay on the node, and no pod at
+    all is placed there until the end. The plan must permit that with `nodes: true`, beside the namespace of the pods.
     """
 
     family: ClassVar[Family] = "process"
