@@ -1,6 +1,6 @@
 """Cross-checks of a plan's references between parts, its use of the cluster, and its client settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
@@ -371,11 +371,24 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         elif not clients.planned_workers(selector, workloads):
             sentence = f"the arm `{label}` does not {selector.op}: name another arm, or another `op`"
             yield Problem((*loc, *place), sentence)
+        elif away := next((load for load in _of(selector, workloads) if load.run_on), None):
+            sentence = (
+                f"a {fault.kind} reaches processes of this host only, and the clients of the workload `{away.name}` "
+                "run elsewhere: remove its `run_on`, or the fault"
+            )
+            yield Problem((*loc, *place), sentence)
     for place, text in fault.roles().items():
         yield from _role(draft, roles.parse(text), (*loc, *place))
     for place, text in fault.links().items():
         yield from _link(draft, links.parse(text), (*loc, *place))
     yield from prefix_problems(fault.problems(draft), loc)
+
+
+def _of(selector: clients.Selector, workloads: Iterable[Workload]) -> Iterator[Workload]:
+    """Yield the workloads whose clients a selector may include."""
+    for workload in workloads:
+        if selector.arm in workload.arms and selector.workload in (None, workload.name):
+            yield workload
 
 
 def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:

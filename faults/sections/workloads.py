@@ -456,6 +456,45 @@ class Arm(Part):
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
+WORKERS_MAX = 64
+Workers = Annotated[StrictInt, Field(ge=1, le=WORKERS_MAX)]
+
+
+class WorkerPods(Part):
+    """Pods in which clients run, on a Kubernetes cluster (``docs/LOAD.md``); ``workers`` is their number.
+
+    The brokers are in pods, too, and these are beside them. ``image`` has Python and this version of Aftershock, by
+    default the one that ``aftershock images --for PLAN`` builds. ``node_selector`` has the labels of the nodes that may
+    have these pods, by default any.
+    """
+
+    workers: Workers
+    image: Annotated[str | None, Field(pattern=r"^[a-z0-9][a-z0-9._/:@-]{0,254}$")] = None
+    node_selector: dict[Annotated[str, Field(min_length=1, max_length=317)], ConfigText] = {}  # noqa: RUF012 -- pydantic copies defaults
+
+
+class RunOn(Part):
+    """Where the clients of a workload run, in the place of child processes: ``workers`` of this host, or in pods.
+
+    A worker is a group of client processes with evidence and a clock of its own. The ``producers`` and ``members`` of
+    an arm are spread over the workers in turn; without ``producers``, each worker has one.
+    """
+
+    workers: Workers | None = None
+    kubernetes: WorkerPods | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.workers is None) == (self.kubernetes is None):
+            raise ValueError("give either `workers`, a number, for this host, or `kubernetes: {workers: 8}` for pods")
+        return self
+
+    @property
+    def count(self) -> int:
+        return self.kubernetes.workers if self.kubernetes else self.workers or 0
+
+
+POD_CLIENTS = ("confluent", "reference")
 PIPE_CLIENTS = ("service", "confluent", "java", "reference")
 
 
@@ -470,7 +509,19 @@ class Workload(Part):
     consume: Consume | None = None
     commit: Commit | None = None
     pipe: Pipe | None = None
+    run_on: RunOn | None = None
     arms: Annotated[dict[ArmName, Arm], Field(min_length=1, max_length=ARMS_MAX)] = {"baseline": Arm()}  # noqa: RUF012 -- pydantic copies defaults
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_producer_for_each_worker(cls, value: Any) -> Any:
+        run_on, produce = (value.get(key) for key in ("run_on", "produce")) if isinstance(value, dict) else (None, None)
+        if isinstance(run_on, dict) and isinstance(produce, dict) and "producers" not in produce:
+            inner = run_on.get("kubernetes")
+            workers = (inner if isinstance(inner, dict) else run_on).get("workers")
+            if type(workers) is int and 1 <= workers <= MEMBERS_MAX:
+                return value | {"produce": produce | {"producers": workers}}
+        return value
 
     @model_validator(mode="after")
     def _has_an_operation(self) -> Self:
@@ -499,6 +550,30 @@ class Workload(Part):
                 raise ValueError(
                     f"the arm `{name}` is a service, which reads one topic and writes another: add `pipe: {{from: "
                     "orders, to: billed, group: biller}` to its workload"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _suits_the_workers(self) -> Self:
+        if self.run_on is None:
+            return self
+        if self.pipe:
+            raise ValueError("the processes of a service run on this host: remove `run_on`")
+        clients = {
+            "producers": self.produce.producers if self.produce else 0,
+            "members": self.consume.members if self.consume else 0,
+        }
+        most = max(*clients.values(), 1 if self.commit else 0)
+        if most < self.run_on.count:
+            raise ValueError(
+                f"an arm has {most} clients of a kind for {self.run_on.count} workers, so some would have none: lower "
+                "`workers`, or add `producers` or `members`"
+            )
+        for name, arm in self.arms.items():
+            if self.run_on.kubernetes and arm.client not in POD_CLIENTS:
+                raise ValueError(
+                    f"the client {arm.client} of the arm `{name}` is not in the image of worker pods, which have "
+                    f"{' and '.join(POD_CLIENTS)}: remove `kubernetes` from `run_on`"
                 )
         return self
 

@@ -70,6 +70,8 @@ def images(
             if job.has_java_clients:
                 engine.java_client_image(client, job.spec.kafka, log)
             job.service_images(log)
+            if job.has_worker_pods:
+                engine.worker_image(client, log)
         elif ensure:
             engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
             engine.toxiproxy_image(client, log)

@@ -12,7 +12,7 @@ its standard input closes, for example when its worker process is killed.
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
@@ -122,6 +122,21 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
             if pipe := workload.get("pipe"):
                 result += _pipes(pipe, common, cluster, context)
     return tuple(result)
+
+
+def hosts_of(timeline: Timeline, clients: Iterable[Assignment]) -> dict[str, tuple[str, ...]]:
+    """Return the clients on each further host, by the name of the host: those of ``run_on``, spread in turn."""
+    workers = {load["name"]: load["run_on"]["workers"] for load in timeline.workloads if "run_on" in load}
+    hosts: dict[str, tuple[str, ...]] = {}
+    for client in clients:
+        if count := workers.get(client.workload):
+            name = host_name(client.workload, (client.number - 1) % count)
+            hosts[name] = (*hosts.get(name, ()), client.worker)
+    return hosts
+
+
+def host_name(workload: str, place: int) -> str:
+    return f"{workload}-{place + 1}"
 
 
 def _consumers(

@@ -194,6 +194,11 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
     return _built(client, build.java_client(kafka_image(client, version, log).name), log)
 
 
+def worker_image(client: docker.DockerClient, log: Log) -> Image:
+    """Return the image of pods in which clients run, which is built; raise ImageError if it can't be."""
+    return _built(client, build.worker(), log)
+
+
 def service_image(client: docker.DockerClient, name: str, log: Log) -> Image:
     """Return the image that a plan names for a service under test: a shipped one, which is built, or a user's.
 

@@ -191,10 +191,11 @@ def _takes_pods(node: Mapping[str, Any]) -> bool:
     return ready and not node["spec"].get("unschedulable")
 
 
-def images_for(api: Api, spec: ClusterSpec) -> PodImages:
+def images_for(api: Api, spec: ClusterSpec, *, workers: bool = False) -> PodImages:
     """Return the images of a cluster's pods: built ones if a node reports to have them, else the official ones.
 
-    A kubelet reports the fifty largest images of its node. An image that no node has is pulled by the nodes.
+    A kubelet reports the fifty largest images of its node. An image that no node has is pulled by the nodes. With
+    ``workers``, a node must have the image of pods of clients.
     """
     here = {
         _short(name)
@@ -206,6 +207,11 @@ def images_for(api: Api, spec: ClusterSpec) -> PodImages:
     def choose(*names: str) -> str:
         return next((name for name in names if _short(name) in here), names[0])
 
+    if workers and here and _short(build.worker().name) not in here:
+        raise ImageError(
+            f"no Kubernetes node has the image {build.worker().name} for the clients of `run_on`, and no registry has "
+            "it: build it with `aftershock images --for PLAN`, and import it there"
+        )
     official = f"{OFFICIAL_KAFKA}:{spec.kafka}"
     if spec.image:
         kafka = spec.image
@@ -357,8 +363,8 @@ def _await_pods(api: Api, place: Place, names: Sequence[str], container: str = "
 class KubernetesLauncher:
     """Launch on a Kubernetes cluster, by the interface `run.Launcher`; ``allowed`` has the allowed namespaces."""
 
-    def __init__(self, spec: ClusterSpec, plan: Kubernetes, allowed: Collection[str]) -> None:
-        self._spec, self._plan, self._allowed = spec, plan, allowed
+    def __init__(self, spec: ClusterSpec, plan: Kubernetes, allowed: Collection[str], *, workers: bool = False) -> None:
+        self._spec, self._plan, self._allowed, self._workers = spec, plan, allowed, workers
         self._api = Api(plan.context)
         self._images: PodImages
 
@@ -373,7 +379,7 @@ class KubernetesLauncher:
 
     def prepare(self, log: Log) -> None:
         preflight(self._plan, self._allowed, self._api, log)
-        self._images = images_for(self._api, self._spec)
+        self._images = images_for(self._api, self._spec, workers=self._workers)
 
     def launch(self, home: RunDir, log: Log) -> KubernetesCluster:
         return launch(self._spec, home.run_id, home.path, self._images, self._api, log)

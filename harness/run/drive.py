@@ -20,9 +20,16 @@ from aftershock.faults.runtime.waiting import wait_until
 from aftershock.faults.targets.world import ClientControl, Linked
 from aftershock.faults.timeline.timeline import Objective
 from aftershock.harness.cluster import engine
-from aftershock.harness.cluster.assignments import RunContext, assignments, has_service_containers, java_command
+from aftershock.harness.cluster.assignments import (
+    RunContext,
+    assignments,
+    has_service_containers,
+    hosts_of,
+    java_command,
+)
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.lifecycle.heal import defer_interrupts
+from aftershock.harness.run.hosts import ClientHosts, Hosting, hosting
 from aftershock.harness.run.job import Job
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.live_run import LiveRun, observes, race
@@ -33,7 +40,7 @@ from aftershock.harness.run.stable_offsets import StableOffsetRecorder, recorded
 from aftershock.harness.safety import ownership
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.safety.rundir import RunClock, RunDir
-from aftershock.harness.world.client_processes import ClientProcesses, spool_for
+from aftershock.harness.world.client_processes import ClientProcesses, note_elsewhere, spool_for
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.transactions import STABLE_OFFSETS
@@ -72,7 +79,10 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     home.update(plan_file=plan_file, rehearse=job.rehearse, **times, **cluster_facts)
     spool = spool_for(home.run_id, home.path)
     try:
-        asyncio.run(_run_load(job, cluster, home, spool.path, clock, progress, java, programs, labels, images))
+        with hosting(job.timeline, cluster, spool.path) as where:
+            asyncio.run(
+                _run_load(job, cluster, home, spool.path, clock, progress, java, programs, labels, images, where)
+            )
     except AftershockError as error:
         for sentence in cluster.exits():
             error.add_note(sentence)
@@ -95,12 +105,14 @@ async def _run_load(
     programs: Mapping[tuple[str, str], tuple[str, ...]],
     labels: Mapping[str, str],
     images: Mapping[str, str],
+    where: Hosting,
 ) -> None:
     """Run the load and the faults, and write the evidence to the run directory ``home``.
 
     The clients write their rows to the folder ``spool`` in shared memory. ``java`` is the command that starts Kafka's
     own Java client; empty if no arm uses the Java client. ``programs`` has the command of each client with a version.
-    ``labels`` mark the containers of services, ``images`` has their images by the names in the plan.
+    ``labels`` mark the containers of services, ``images`` has their images by the names in the plan. ``where`` has the
+    places of clients that are not child processes.
     """
     timeline = job.timeline
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
@@ -135,7 +147,11 @@ async def _run_load(
     def died(client: Assignment, death: Death) -> None:
         run.record_death(client, death)
 
-    fleet = Fleet(clients, home.path / "logs", died)
+    hosts = ClientHosts(hosts_of(timeline, clients), where, home, clock)
+    for client in clients:
+        if client.worker in hosts.spawns:
+            note_elsewhere(spool, client)
+    fleet = Fleet(clients, home.path / "logs", died, hosts.spawns)
     leaders = LeaderRecorder(cluster, timeline, home, clock)
     groups = GroupRecorder(cluster, timeline, home, clock, spool)
     if cluster.wire_proxy is not None:
@@ -163,10 +179,10 @@ async def _run_load(
         gc.freeze()
         gc.collect()
         with ticker:
-            sampler = Sampler(home.path / "metrics", clock, run.counters)
+            sampler = Sampler(home.path / "metrics", clock, lambda: run.counters() + hosts.readings())
             stable = StableOffsetRecorder(cluster, transactional, clock, sampler.add)
-            async with sampler, leaders, groups, stable, fleet:
-                await race(keep_saving(home.path, spool, sampler, run.saved), load())
+            async with sampler, leaders, groups, stable, hosts, fleet:
+                await race(keep_saving(home.path, spool, sampler, run.saved, hosts.save), load())
     finally:
         gc.unfreeze()
         journal.close()

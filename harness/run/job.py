@@ -98,6 +98,12 @@ class Job:
         arms = [arm for workload in self.checked.plan.workloads for arm in workload.arms.values()]
         return any(arm.client == "java" and arm.version is None for arm in arms)
 
+    @property
+    def has_worker_pods(self) -> bool:
+        """True if clients run in pods of Aftershock's own image."""
+        places = [load.run_on.kubernetes for load in self.checked.plan.workloads if load.run_on]
+        return any(pods is not None and pods.image is None for pods in places)
+
     def programs(self, log: Log) -> dict[tuple[str, str], tuple[str, ...]]:
         """Return the command of each client with a version; programs that are missing are built.
 

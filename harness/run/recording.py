@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
@@ -156,10 +156,21 @@ def store(folder: Path, samples: Sequence[Sample]) -> None:
     write_whole(path, _SCHEMA, columns, extending=extending)
 
 
-async def keep_saving(home: Path, spool: Path, sampler: Sampler, saved: Callable[[int, int], None]) -> NoReturn:
+async def _nothing() -> None:
+    """Return at once."""
+
+
+async def keep_saving(
+    home: Path,
+    spool: Path,
+    sampler: Sampler,
+    saved: Callable[[int, int], None],
+    fetch: Callable[[], Awaitable[None]] = _nothing,
+) -> NoReturn:
     """Move the clients' rows, metrics and events to the disk, every SAVE_PERIOD_S.
 
-    Rows are moved earlier if the clients are so fast that their rows would fill the shared memory. ``saved`` receives
+    ``fetch`` brings the rows of clients on other hosts to the disk. Rows are moved earlier if the clients are so fast
+    that their rows would fill the shared memory. ``saved`` receives
     the number of rows on the disk, and the time before which all rows are there. Raises EvidenceError if nothing can be
     written.
     """
@@ -175,6 +186,7 @@ async def keep_saving(home: Path, spool: Path, sampler: Sampler, saved: Callable
         is_due = time.monotonic() - saved_s >= SAVE_PERIOD_S
         if is_due or _count_segments(spool) - kept >= SEGMENTS_A_MOVE:
             saved_s, before_us = time.monotonic(), sampler.now_us()
+            await fetch()
             await in_thread(save_events)
             rows = await in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
             saved(rows, before_us)

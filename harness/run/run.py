@@ -166,7 +166,7 @@ def _launcher(job: Job, *, keep: bool) -> Launcher:
         raise PlanError([f"{job.timeline.plan_source}: a cluster on Kubernetes can't be kept: leave out --keep"])
     from aftershock.harness.lifecycle.launch_kubernetes import KubernetesLauncher  # noqa: PLC0415 -- an extra
 
-    return KubernetesLauncher(job.spec, plan, job.namespaces)
+    return KubernetesLauncher(job.spec, plan, job.namespaces, workers=job.has_worker_pods)
 
 
 def _prepared_judge(home: Path, spark: str | None, log: Log, *, strict: bool) -> "Judge":

@@ -42,13 +42,14 @@ from aftershock.workloads.load.assignment import (
 )
 from aftershock.workloads.load.fleet import mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
-from aftershock.workloads.load.spool import TMPFS, spool_home
+from aftershock.workloads.load.spool import TMPFS, spool_home, write_assignment
 from aftershock.workloads.load.worker import Heartbeat, Signals, read_heartbeat
 
 PROC = Path("/proc")
 _ESTABLISHED = "01"
 _PIDFD_GETFD = 438  # pidfd_getfd(2), Linux 5.6; the number is the same on every architecture
 _HOME = "home"
+_ELSEWHERE = "elsewhere"
 _WORKER_MODULE = b"aftershock.workloads.load.worker"
 _KILL_DEADLINE_S, _PAUSE_DEADLINE_S = 5.0, 5.0
 _READ_DEADLINE_S = 2.0
@@ -250,6 +251,13 @@ def _spools(pattern: str, log: Log) -> list[Spool]:
     return spools
 
 
+def note_elsewhere(spool: Path, client: Assignment) -> None:
+    """Keep the assignment of a client whose process and rows are on another host."""
+    folder = spool / _ELSEWHERE / client.worker
+    folder.mkdir(parents=True)
+    write_assignment(folder, client)
+
+
 class ClientProcesses:
     """Clients of a run; ``spool`` is the folder in shared memory for their rows, by default found by the run id."""
 
@@ -410,8 +418,8 @@ class ClientProcesses:
 
     def _assignment(self, worker: str) -> Assignment | None:
         folder = self._spool()
-        path = folder / worker / "assignment.json" if folder else None
-        return _read_assignment(path) if path and path.exists() else None
+        paths = (home / worker / "assignment.json" for home in (folder, folder / _ELSEWHERE)) if folder else ()
+        return next((_read_assignment(path) for path in paths if path.exists()), None)
 
     def _spool(self) -> Path | None:
         return self._given_spool or spool_of(self._run_id)

@@ -19,6 +19,7 @@ warmup               latencies of the clients that had not settled. Nothing else
                      no reason for a failed record or for a stall of seconds, and a client that stands still for good
                      never settles, so its failures must count. A client that completed nothing in the warm-up is judged
                      in everything: it had a chance
+clocks               all measurements: times of clients on further hosts (`run_on`) can't be compared
 host, clock,         all measurements, because all processes share the host and its clock, and an unfinished run was
 complete, abort      not measured to its end
 ===================  ===============================================================================================
@@ -29,6 +30,7 @@ from dataclasses import replace
 from aftershock.names import outputs_reader
 from aftershock.results.checks.doubts import HarnessCheck
 from aftershock.results.evidence.evidence import Client, Evidence, deadline_ms_of
+from aftershock.results.evidence.hosts import bounds_us
 from aftershock.results.evidence.outages import deaths_of
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, trust_check
@@ -40,6 +42,9 @@ LATENESS_MS_MAX = 50.0
 LATENESS_Q = 0.99
 LATE_TICKS_PERCENT_MAX = 5.0
 STEAL_PERCENT_MAX = 10.0
+CLOCKS_MS_MAX = 2.0
+"""Largest error of the clock of a host: shorter than a request and its answer between two clients through Kafka, so
+that no delivery seems to come before its record was sent, and 1 % of the thinnest limit that plans usually have."""
 TICKS_MIN = 20  # with fewer ticks a single late one exceeds the limit
 
 
@@ -67,7 +72,7 @@ def harness_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:
         values = {"n": len(strays), "observed": float(len(strays)), "threshold": 0.0, "unit": "groups of rows"}
         check = trust_check("harness", "load", "; ".join(strays), _AGAIN, passed=False, **values)
         checks.append(HarnessCheck(_contradictory(check)))
-    return [*checks, HarnessCheck(_host(facts)), *_run_checks(evidence, facts)]
+    return [*checks, HarnessCheck(_host(facts)), *_clocks(evidence), *_run_checks(evidence, facts)]
 
 
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
@@ -174,6 +179,19 @@ def _host(facts: Facts) -> Check:
     values = {"observed": late_percent, "threshold": LATE_TICKS_PERCENT_MAX, "unit": "%", "n": host.ticks}
     passed = enough and within
     return trust_check("harness", "host", why, advice, passed=passed, subject="host", minimum=TICKS_MIN, **values)
+
+
+def _clocks(evidence: Evidence) -> list[HarnessCheck]:
+    """Return the check of the clocks of hosts; none if all clients ran on the runner's host."""
+    bounds = bounds_us(evidence.run)
+    if not bounds:
+        return []
+    worst_ms = max(bounds) / 1e3
+    exact = worst_ms <= CLOCKS_MS_MAX
+    why = f"the times of clients on {len(bounds)} hosts are at most {worst_ms:.3f} ms wrong"
+    advice = None if exact else "stop other work on the hosts, or run the clients nearer to the runner"
+    values = {"observed": worst_ms, "threshold": CLOCKS_MS_MAX, "unit": "ms", "n": len(bounds)}
+    return [HarnessCheck(trust_check("harness", "clocks", why, advice, passed=exact, subject="hosts", **values))]
 
 
 def _run_checks(evidence: Evidence, facts: Facts) -> list[HarnessCheck]:

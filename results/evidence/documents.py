@@ -106,6 +106,15 @@ class Host(TypedDict, total=False):
 
 
 @with_config(STRICT)
+class ClientHost(TypedDict):
+    """Host of clients of the run, other than the runner's own; ``clock_bound_us`` is the largest error of its times."""
+
+    name: Name
+    clients: list[Name]
+    clock_bound_us: Time
+
+
+@with_config(STRICT)
 class Run(TypedDict):
     """``run.json``, without its schema version."""
 
@@ -132,6 +141,7 @@ class Run(TypedDict):
     warmup: NotRequired[WarmUp | None]
     marks: NotRequired[Marks | None]
     recovery_definition: NotRequired[Int]
+    hosts: NotRequired[list[ClientHost]]
     reports: NotRequired[dict[Name, list[Name]]]
     values_compared: NotRequired[list[Name]]
     stable_offsets: NotRequired[list[Name]]

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
@@ -27,7 +28,7 @@ from aftershock.workloads.load.assignment import (
     in_reserve,
 )
 from aftershock.workloads.load.events import run_clock
-from aftershock.workloads.load.process import Death, Progress, WorkerProcess
+from aftershock.workloads.load.process import Death, Progress, Spawn, WorkerProcess, spawn_here
 from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S
 from aftershock.workloads.load.spool import write_assignment
 from aftershock.workloads.load.warmup import SecondMedians
@@ -126,14 +127,15 @@ class Worker:
     the worker's process has ended for another reason.
     """
 
-    def __init__(self, assignment: Assignment, logs: Path, died: Died | None = None) -> None:
+    def __init__(self, assignment: Assignment, logs: Path, died: Died | None = None, spawn: Spawn = spawn_here) -> None:
         self.assignment = assignment
+        self._spawn = spawn
         self.death: Death | None = None
         self.start_error: WorkloadError | None = None
         self._died = died
         self.seconds = SecondMedians()
         self._logs = logs
-        self._process = WorkerProcess(assignment, logs, self.seconds)
+        self._process = WorkerProcess(assignment, logs, self.seconds, spawn)
         self._up, self._over = asyncio.Event(), asyncio.Event()
         self._orders: list[Order] = []
         self._stop_us: int | None = None
@@ -247,7 +249,7 @@ class Worker:
             self._earlier = self.progress
             assignment = self._process.assignment
             next_life = assignment.model_copy(update={"life": assignment.life + 1, "ended": ended})
-            self._process = WorkerProcess(next_life, self._logs, self.seconds)
+            self._process = WorkerProcess(next_life, self._logs, self.seconds, self._spawn)
             with suppress(WorkloadError):  # a failure shows by the process's end
                 await self._process.start()
                 for order in self._orders:
@@ -314,18 +316,27 @@ async def _no_wait(_worker: str) -> None:
 class Fleet:
     """Client processes of one run, which are killed when the fleet's ``async with`` block ends for any reason.
 
-    Each worker writes the log file ``<worker>.log`` in the directory ``logs``. A client that ends by itself is told to
+    Each worker writes the log file ``<worker>.log`` in the directory ``logs``. Workers named in ``spawns`` are started
+    by that function, on another host; all others are child processes. A client that ends by itself is told to
     ``died``, and the others go on. Every command to the fleet raises ``WorkloadError``, with the last lines of the
     worker's log, if a worker ends for another reason or hangs.
     """
 
-    def __init__(self, assignments: Sequence[Assignment], logs: Path, died: Died | None = None) -> None:
+    def __init__(
+        self,
+        assignments: Sequence[Assignment],
+        logs: Path,
+        died: Died | None = None,
+        spawns: Mapping[str, Spawn] = MappingProxyType({}),
+    ) -> None:
         names = [assignment.worker for assignment in assignments]
         if len(set(names)) < len(names):
             raise ValueError(f"worker names must be unique: {sorted(names)}")
         logs.mkdir(parents=True, exist_ok=True)
         self.assignments = assignments
-        self._workers = [Worker(assignment, logs, died) for assignment in assignments]
+        self._workers = [
+            Worker(assignment, logs, died, spawns.get(assignment.worker, spawn_here)) for assignment in assignments
+        ]
         self._now_us = run_clock(assignments[0].origin_ns if assignments else 0)
         self.standstills: dict[str, Standstill] = {}  # of groups of several, by the worker of their first member
 

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.load.assignment import Assignment, Order, ProduceAssignment, Quit
@@ -84,17 +84,66 @@ def descendants(ancestor: int) -> list[int]:
     return found
 
 
-class WorkerProcess:
-    """Child process of one worker; its methods raise ``WorkloadError`` if the process has ended unexpectedly."""
+class Input(Protocol):
+    """Standard input of a process, as ``asyncio.StreamWriter``."""
 
-    def __init__(self, assignment: Assignment, logs: Path, seconds: SecondMedians) -> None:
+    def write(self, data: bytes, /) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+class Started(Protocol):
+    """Process of a worker, as ``asyncio.subprocess.Process``, here or elsewhere (``remote``)."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    @property
+    def stdin(self) -> Input | None: ...
+
+    @property
+    def stdout(self) -> asyncio.StreamReader | None: ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int | None: ...
+
+
+Spawn = Callable[[Assignment, Path], Awaitable[Started]]
+"""Function that starts the process of a worker, whose log lines belong to a file."""
+
+
+async def spawn_here(assignment: Assignment, log: Path) -> Started:
+    """Start a worker as a child process.
+
+    The worker has its own session, because the runner handles Ctrl-C, and to find the worker's children. `heal` and
+    faults on clients find the worker by the names on its command line.
+    """
+    with log.open("ab") as stderr:
+        return await asyncio.create_subprocess_exec(
+            *(*WORKER, assignment.run_id, assignment.worker),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+class WorkerProcess:
+    """Process of one worker; its methods raise ``WorkloadError`` if the process has ended unexpectedly."""
+
+    def __init__(self, assignment: Assignment, logs: Path, seconds: SecondMedians, spawn: Spawn = spawn_here) -> None:
+        self._spawn = spawn
         self.assignment = assignment
         self.log = logs / f"{assignment.worker}.log"
         self.seconds = seconds
         self.progress: Progress | None = None
         self.reports: tuple[str, ...] = ()
         self.ended = asyncio.Event()
-        self._process: Process | None = None
+        self._process: Started | None = None
         self._listener: asyncio.Task[None] | None = None
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self.quitting = False  # the worker was ordered to end
@@ -107,17 +156,7 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        with self.log.open("ab") as log:
-            # The worker has its own session, because the runner handles Ctrl-C, and to find the worker's children.
-            # `heal` and faults on clients find the worker by the names on its command line.
-            self._process = await asyncio.create_subprocess_exec(
-                *WORKER,
-                *(self.assignment.run_id, self.assignment.worker),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = await self._spawn(self.assignment, self.log)
         self._listener = asyncio.create_task(self._listen(self._process))
         ready = await self._request("ready", self.assignment.model_dump_json())
         self.reports, self.is_ready = tuple(ready.get("reports", ())), True
@@ -137,7 +176,9 @@ class WorkerProcess:
         self.quitting = True
         # the kernel ends a service's first process with the worker, but not the processes that it has started
         children = descendants(self._process.pid) if self.assignment.op == "pipe" else []
-        for pid in (self._process.pid, *children):
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await self._process.wait()
@@ -213,7 +254,7 @@ class WorkerProcess:
                 self._process.stdin.write(line.encode() + b"\n")
                 await self._process.stdin.drain()
 
-    async def _listen(self, process: Process) -> None:
+    async def _listen(self, process: Started) -> None:
         if process.stdout is None:
             return
         try:

@@ -8,16 +8,19 @@ processes wait for the image.
 
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 
 import docker
@@ -42,6 +45,10 @@ _TERM_GRACE_S = 5.0
 _SILENCE_S = 240  # limit of the time in which a build has no output
 _SUITE = "bookworm"
 _PACKAGES = ("openjdk-17-jre-headless", "ca-certificates", "iptables", "ethtool")
+_PYTHON, _PYTHON_VERSION = ("python3-minimal", "python3", "ca-certificates"), "3.11"  # that of the suite
+_CLIENT_PACKAGES = ("confluent-kafka", "crc32c", "google-re2", "kio", "numpy", "pyarrow", "pydantic")
+"""Packages that client processes import, at the versions that are installed here."""
+_PACKAGE = Path(__file__).parents[3]
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _KAFKA_MIN = (
     3,
@@ -97,24 +104,40 @@ class Recipe:
 
 
 def base() -> Recipe:
-    def download(build: "Build") -> None:
-        if os.geteuid() != 0:
-            raise StepError(
-                "the build of the base image needs root for debootstrap; run this command once as root, or load the "
-                "image from another host with: docker load"
-            )
-        build.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
-        tree = build.scratch / "rootfs"
-        # debootstrap mounts /proc and more inside the tree; in separate namespaces, the mounts disappear with the
-        # process, so that the tree can be removed safely
-        unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
-        build.run([*unshare, "debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, tree])
-        for path in _TRIMMED:
-            shutil.rmtree(tree / path)
-        build.run(["tar", "--create", "--file", build.context / "rootfs.tar", "--directory", tree, "."])
-
     step = ("Debian with Java (debootstrap)", 45)
+    download = partial(Build.debian, packages=_PACKAGES)
     return Recipe("base", f"{_SUITE}-jre17", download, step, build_s=10, pinned=(*_PACKAGES, *_TRIMMED))
+
+
+def worker() -> Recipe:
+    """Return the recipe of the image of pods in which clients run: Python, and this version of their code."""
+
+    def download(build: "Build") -> None:
+        build.debian(_PYTHON)
+        library = build.context / "lib"
+        package = library / "aftershock"
+        for file in _client_code():
+            copy = package / file.relative_to(_PACKAGE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        wheels = ("--only-binary=:all:", "--python-version", _PYTHON_VERSION, "--implementation", "cp")
+        platforms = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in ("_2_28", "_2_17", "2014")]
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+        here = [f"{name}=={metadata.version(name)}" for name in _CLIENT_PACKAGES]
+        build.run([*pip, *wheels, *platforms, "--target", library, *here])
+
+    digest = hashlib.sha256()
+    for file in _client_code():
+        digest.update(f"{file.relative_to(_PACKAGE).as_posix()}\0".encode() + file.read_bytes())
+    pinned = (*_PYTHON, *(f"{name} {metadata.version(name)}" for name in _CLIENT_PACKAGES), digest.hexdigest())
+    step = ("Debian with Python, and packages (debootstrap, pip)", 60)
+    return Recipe("worker", metadata.version("aftershock"), download, step, build_s=15, pinned=pinned)
+
+
+def _client_code() -> list[Path]:
+    """Return the files of this package that client processes import."""
+    tree = [path for path in (_PACKAGE / "workloads").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return sorted([*tree, *(_PACKAGE / name for name in ("__init__.py", "errors.py", "names.py", "redaction.py"))])
 
 
 def kafka(version: str) -> Recipe:
@@ -278,6 +301,23 @@ class Build:
             raise
         if status:
             raise StepError(f"{command[0]} ended with status {status}")
+
+    def debian(self, packages: Sequence[str]) -> None:
+        """Make ``rootfs.tar`` in the build context, the smallest Debian with these packages."""
+        if os.geteuid() != 0:
+            raise StepError(
+                f"the build of the {self.subject} image needs root for debootstrap; run this command once as root, or "
+                "load the image from another host with: docker load"
+            )
+        self.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
+        tree = self.scratch / "rootfs"
+        # debootstrap mounts /proc and more inside the tree; in separate namespaces, the mounts disappear with the
+        # process, so that the tree can be removed safely
+        unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+        self.run([*unshare, "debootstrap", "--variant=minbase", f"--include={','.join(packages)}", _SUITE, tree])
+        for path in _TRIMMED:
+            shutil.rmtree(tree / path)
+        self.run(["tar", "--create", "--file", self.context / "rootfs.tar", "--directory", tree, "."])
 
     def require_command(self, command: str, *packages: str) -> None:
         """Install ``packages`` with apt-get if ``command`` is missing; raise StepError if that fails."""

@@ -164,8 +164,14 @@ class Api:
 
     # --- processes -----------------------------------------------------------------------------------------------
 
-    def execute(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> Executed:
-        """Run a command in a container, as its user; raise RefusedError if the container does not run."""
+    @contextmanager
+    def session(
+        self, namespace: str, pod: str, container: str, command: Sequence[str], *, stdin: bool = False
+    ) -> Iterator[Any]:
+        """Run a command in a container during a block, which gets its ``WSClient`` (kubernetes.stream.ws_client).
+
+        Raises RefusedError if the container does not run.
+        """
         from kubernetes import client  # noqa: PLC0415
         from kubernetes.stream import stream  # noqa: PLC0415
 
@@ -179,20 +185,16 @@ class Api:
                 namespace,
                 container=container,
                 command=list(command),
-                stdin=False,
+                stdin=stdin,
                 stdout=True,
                 stderr=True,
                 tty=False,
                 _preload_content=False,
                 _request_timeout=_TIMEOUT_S,
+                **({"capture_all": False} if stdin else {}),
             )
             try:
-                session.run_forever(timeout=_EXEC_S)
-                if session.is_open():
-                    raise RefusedError(f"can't {action}: it did not end within {_EXEC_S:.0f} s", 0)
-                # without a status the connection was cut, as when the container ends meanwhile; `read_all` drops it
-                code = session.returncode
-                output = session.read_all()
+                yield session
             except (ValueError, KeyError, TypeError) as error:  # the status is none, or the kubelet's words
                 words = str(error).rpartition("base 10: ")[2] if isinstance(error, ValueError) else ""
                 reason = words or "the connection ended without the command's status"
@@ -200,8 +202,19 @@ class Api:
             finally:
                 session.close()
                 session.sock.shutdown()  # `close` leaves the socket of a connection that the server has ended
-        if code is None:
-            raise RefusedError(f"can't {action}: the connection ended without the command's status", 0)
+
+    def execute(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> Executed:
+        """Run a command in a container, as its user; raise RefusedError if the container does not run."""
+        with self.session(namespace, pod, container, command) as session:
+            session.run_forever(timeout=_EXEC_S)
+            words = f"run a command in the pod {pod}"
+            if session.is_open():
+                raise RefusedError(f"can't {words}: it did not end within {_EXEC_S:.0f} s", 0)
+            # without a status the connection was cut, as when the container ends meanwhile; `read_all` drops it
+            code = session.returncode
+            output = session.read_all()
+            if code is None:
+                raise RefusedError(f"can't {words}: the connection ended without the command's status", 0)
         return Executed(int(code), output)
 
     # --- the cluster ---------------------------------------------------------------------------------------------

@@ -269,15 +269,9 @@ class Manifests:
         selector = dict(self.plan.node_selector)
         if self.plan.zones:
             selector[ZONE] = self.plan.zones[rack]
-        spread = {
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {RUN: self.place.run_id}},
-        }
         return {
             "nodeSelector": selector,
-            "topologySpreadConstraints": [spread],
+            "topologySpreadConstraints": [spread_over_machines(self.place.run_id)],
             # the variables of a service KAFKA_… would be read as properties of the broker
             "enableServiceLinks": False,
             "automountServiceAccountToken": False,
@@ -293,6 +287,16 @@ class Manifests:
         if self.owner:
             metadata["ownerReferences"] = [owner]
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+
+
+def spread_over_machines(run_id: str) -> Object:
+    """Return the constraint of a run's pods to be on as many machines as there are."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {RUN: run_id}},
+    }
 
 
 def root_of(place: Place, labels: Mapping[str, str]) -> Object:

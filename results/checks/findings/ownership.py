@@ -19,6 +19,7 @@ from typing import NamedTuple
 from aftershock.results.checks.explanations.model import Anomaly
 from aftershock.results.evidence.evidence import Client, Evidence, workload_of
 from aftershock.results.evidence.groups import Commit, commits_of, group_of, reader_events
+from aftershock.results.evidence.hosts import apart_us
 from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
 
 CHURN = "churn"
@@ -225,7 +226,8 @@ def _turn(rivals: Sequence[Tenure]) -> Callable[[Tenure], tuple[int, int, str]]:
 def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
     """Return the number of the client's tenures, and an anomaly of the earlier owner for each overlap with another.
 
-    An overlap lasts from the later assignment to the end of either tenure. An overlap of two members of this
+    An overlap lasts from the later assignment to the end of either tenure, and longer than clocks of members on several
+    hosts may be apart. An overlap of two members of this
     client is counted once, as one of the later tenure. An owner that ``churn`` may have killed before is no owner:
     whether it lived can only be seen by its deliveries.
     """
@@ -237,7 +239,7 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]
         by_place.setdefault(rival[1].place, []).append(rival)
     churns = worker_outages(evidence, KILLED, only=CHURN)
     run_end_us = max((phase.end_us for phase in evidence.phases), default=0)
-    overlaps: list[Anomaly] = []
+    overlaps, apart = list[Anomaly](), apart_us(evidence.run)
     workers = client.workers("consume")
     for mine in own:
         for other in by_place.get(mine[1].place, ()):
@@ -245,7 +247,7 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]
             (owner, earlier), (_, later) = sorted((mine, other), key=lambda each: turn(each[1]))
             from_us, end_us = max(earlier.start_us, later.start_us), min(earlier.end_us, later.end_us)
             counted_as_later = other[1].worker in workers and other[1] is later
-            if other[1].worker == mine[1].worker or counted_as_later or from_us >= end_us:
+            if other[1].worker == mine[1].worker or counted_as_later or from_us + apart >= end_us:
                 continue
             churned = (start <= from_us <= end for start, end in churns.get(earlier.worker, ()))
             if earlier.ended in ("restarted", "") and any(churned):

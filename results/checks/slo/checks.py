@@ -32,11 +32,13 @@ from aftershock.results.checks.slo.readings import cuts
 from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
+from aftershock.results.evidence.hosts import apart_us
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status, holds
 from aftershock.results.model.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.model.text import recovery
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError
+from aftershock.results.slo.metrics import UNITS_US
 
 USUAL = 0.95  # confidence of the bands in the report
 
@@ -134,7 +136,8 @@ def _of_clients(
         else:
             check = measured(evidence, facts, own, slo, (first, second))
         clients = tuple(dict.fromkeys((first, second)))
-        checks.append((_unobserved(evidence, facts, check, slo, clients), clients))
+        check = _unobserved(evidence, facts, check, slo, clients)
+        checks.append((_within_clocks(evidence, check, slo), clients))
     if checks:
         return checks
     if compares_arms:
@@ -199,6 +202,29 @@ def _unobserved(
         )
         check = replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
+
+
+_ONE_CLOCK = ("latency", "service")
+
+
+def _within_clocks(evidence: Evidence, check: Check, slo: Measure | Recovery) -> Check:
+    """Make a check INCONCLUSIVE whose value is nearer to its limit than clocks of several hosts may be apart.
+
+    The latency of a producer or committer is a difference of two times of one process, so it is exempt.
+    """
+    apart = apart_us(evidence.run)
+    alone = isinstance(slo, Measure) and all(
+        of.about.source in _ONE_CLOCK and of.about.side != "consume" for of in slo.selections
+    )
+    unit_us = UNITS_US.get(check.unit)
+    decided = check.status in (Status.PASS, Status.FAIL)
+    if not apart or alone or not decided or unit_us is None or check.observed is None or check.threshold is None:
+        return check
+    if abs(check.observed - check.threshold) * unit_us > apart:
+        return check
+    why = f"{check.why}; the clocks of the clients' hosts may be {apart / 1e3:.3f} ms apart, so that decides nothing"
+    advice = "give the limit more room, or run the clients on one host"
+    return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
 def block_cut(slo: Measure) -> Cut:

@@ -121,6 +121,17 @@ def test_an_owner_after_another() -> None:
     assert (2, []) == co_assigned(evidence, evidence.clients[0])
 
 
+@pytest.mark.parametrize(("bounds_us", "overlaps"), [((), 1), ((900, 1_100), 0), ((900, 900, 1_100), 0), ((999, 1), 1)])
+def test_an_overlap_that_clocks_do_not_decide(bounds_us: tuple[int, ...], overlaps: int) -> None:
+    """Two members on two hosts own a partition for 1.5 ms by their own clocks: the two worst clocks count."""
+    evidence = group(
+        event(1, FIRST, "assigned", 0), event(3, SECOND, "assigned", 0), event(3.0015, FIRST, "revoked", 0)
+    )
+    hosts = [{"name": f"orders-{n}", "clients": [], "clock_bound_us": bound} for n, bound in enumerate(bounds_us)]
+    evidence = replace(evidence, run={**evidence.run, "hosts": hosts})
+    assert overlaps == len(co_assigned(evidence, evidence.clients[0])[1])
+
+
 def test_a_member_starts_where_its_group_has_committed() -> None:
     """The last commit that was acknowledged before; a reset of the position starts anew, without a commit."""
     evidence = group(

@@ -280,3 +280,44 @@ UNREAD = ("backward", "beyond", "collision", "corrupt", "duplicate", "order", "p
 def nothing_delivered(run: Run) -> None:
     rows = run.frames["consume"]
     run.frames["consume"] = rows[rows["arm"] != "patient"]
+
+
+def _hosts(run: Run, *bounds_us: int) -> None:
+    """Put the consumer of each arm on a host of its own, whose times are at most so many microseconds wrong."""
+    run.documents["run"]["hosts"] = [
+        {"name": f"orders-{number}", "clients": [f"orders-{arm}-consume"], "clock_bound_us": bound_us}
+        for number, (arm, bound_us) in enumerate(zip(("baseline", "patient"), bounds_us, strict=True), 1)
+    ]
+
+
+def _median_us(run: Run, table: str) -> int:
+    rows = run.frames[table]
+    steady = rows[(rows["arm"] == "baseline") & rows["intended_us"].between(6 * S, 16 * S)]
+    return int((steady["done_us"] - steady["intended_us"]).quantile(0.5, interpolation="nearest"))
+
+
+@defect("a host of clients whose times may be 4 ms wrong", unsure=("harness/clocks",), says="at most 4.000 ms wrong")
+def wrong_clock(run: Run) -> None:
+    _hosts(run, 4_000, 300)
+
+
+@defect(
+    "a latency from producer to reader that is nearer to its limit than the clocks of their hosts are exact",
+    unsure=("slo/consume.latency-p50-steady",),
+    says="the clocks of the clients' hosts may be 1.900 ms apart",
+)
+def latency_within_the_clocks(run: Run) -> None:
+    _hosts(run, 1_200, 700)
+    run.slos(f"consume.latency p50 < {_median_us(run, 'consume') + 1_800}us in steady for baseline")
+
+
+@defect(
+    "the same further from its limit, and a producer's latency near to its own: one clock measured it",
+    says="the times of clients on 2 hosts are at most 1.200 ms wrong",
+)
+def latencies_that_the_clocks_decide(run: Run) -> None:
+    _hosts(run, 1_200, 700)
+    run.slos(
+        f"consume.latency p50 < {_median_us(run, 'consume') + 2_100}us in steady for baseline",
+        f"produce.latency p50 < {_median_us(run, 'produce') + 300}us in steady for baseline",
+    )

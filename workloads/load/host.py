@@ -1,0 +1,186 @@
+"""Process that runs clients of a run away from its runner (``python -m aftershock.workloads.load.host RUN NAME ROOT``).
+
+The arguments RUN and NAME only make the process easy to find; ROOT is the folder for its files, which it creates and
+removes. Runner and host exchange one JSON object per line; the runner writes to the host's standard input::
+
+    {"do": "clock"}                                  ->
+                                                     <-  {"say": "clock", "ns": MONOTONIC}
+    {"do": "start", "worker": ..., "origin_ns": ...} ->
+                                                     <-  {"say": "started", "worker": ..., "pid": ...}
+    {"do": "write", "worker": ..., "line": ...}      ->      (a line for the client's standard input)
+                                                     <-  {"say": "line", "worker": ..., "line": ...}
+    {"do": "kill", "worker": ...}                    ->
+                                                     <-  {"say": "ended", "worker": ..., "status": ...}
+    {"do": "save", "over": ...}                      ->
+                                                     <-  {"say": "file", "path": ..., "content": BASE64}
+                                                     <-  {"say": "saved", "over": ..., "parts": [...]}
+                                                     <-  {"say": "events", "lines": [...]}
+
+The clients are processes of `worker`, unchanged: their first line, the assignment, gets the folders of this host, and
+``origin_ns``, the run's origin by this host's clock. Their rows are converted to Parquet here, and sent with each
+``save`` as whole files, those that have not changed since once. If the runner is gone, the clients are killed and the
+files removed.
+"""
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from base64 import b64encode
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from aftershock.workloads.load.assignment import parse_assignment
+from aftershock.workloads.load.outcomes import convert, move
+from aftershock.workloads.load.process import WORKER
+from aftershock.workloads.load.transactions import SPOOL as TRANSACTIONS
+
+LINE_MAX = 1 << 26
+"""Bytes of a line: the largest holds a Parquet file of a client, of 131,072 rows at most, as text."""
+
+OUTCOMES, EVENTS, LOGS = "outcomes", "events.jsonl", "logs"
+FOLDERS = (OUTCOMES, TRANSACTIONS, LOGS)
+_EVENTS_S = 0.5
+SEGMENTS_A_MOVE = 16
+"""Number of new segments, of about 1 MiB, after which rows are sent without an order."""
+
+
+class Host:
+    """Clients of one host; ``root`` is the folder for their files."""
+
+    def __init__(self, run_id: str, root: Path, output: asyncio.StreamWriter) -> None:
+        self._run_id, self._root, self._output = run_id, root, output
+        self._clients: dict[str, Process] = {}
+        self._unassigned: dict[str, int] = {}  # the run's origin for clients whose first line is still to come
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sent: dict[Path, tuple[int, int]] = {}  # time and size of each file when it was sent
+        self._events_at = 0
+        self._saving = asyncio.Lock()
+        for folder in FOLDERS:
+            (root / folder).mkdir(parents=True)
+        (root / EVENTS).touch()
+        self._spool = root / "spool"
+        self._spool.mkdir()
+
+    async def obey(self, lines: asyncio.StreamReader) -> None:
+        """Carry out orders until the runner closes its end."""
+        following = asyncio.create_task(self._follow())
+        try:
+            while line := await lines.readline():
+                order = json.loads(line)
+                match order["do"]:
+                    case "clock":
+                        self._say("clock", ns=time.monotonic_ns())
+                    case "start":
+                        await self._start(order["worker"], order["origin_ns"])
+                    case "write":
+                        await self._write(order["worker"], order["line"])
+                    case "kill":
+                        with suppress(ProcessLookupError):
+                            self._clients[order["worker"]].kill()
+                    case "save":
+                        self._keep(self._save(over=order["over"]))
+        finally:
+            following.cancel()
+            for client in self._clients.values():
+                with suppress(ProcessLookupError):
+                    client.kill()
+            await asyncio.gather(*(client.wait() for client in self._clients.values()))
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _say(self, say: str, **details: Any) -> None:
+        self._output.write(json.dumps({"say": say} | details).encode() + b"\n")
+
+    async def _start(self, worker: str, origin_ns: int) -> None:
+        with (self._root / LOGS / f"{worker}.log").open("ab") as log:
+            command = (*WORKER, self._run_id, worker)
+            client = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True
+            )
+        self._clients[worker], self._unassigned[worker] = client, origin_ns
+        self._say("started", worker=worker, pid=client.pid)
+        self._keep(self._relay(worker, client))
+
+    async def _write(self, worker: str, line: str) -> None:
+        if (origin_ns := self._unassigned.pop(worker, None)) is not None:
+            here = {"origin_ns": origin_ns, "spool": self._spool, "events": self._root / EVENTS}
+            line = parse_assignment(line.encode()).model_copy(update=here).model_dump_json()
+        stdin = self._clients[worker].stdin
+        if stdin is not None:
+            with suppress(ConnectionError):  # it has ended, which `_relay` tells
+                stdin.write(line.encode() + b"\n")
+                await stdin.drain()
+
+    async def _relay(self, worker: str, client: Process) -> None:
+        if client.stdout is not None:
+            while line := await client.stdout.readline():
+                self._say("line", worker=worker, line=line.decode())
+                await self._output.drain()
+        status = await client.wait()
+        self._tell_events()
+        self._send_files(LOGS)
+        self._say("ended", worker=worker, status=status)
+
+    async def _follow(self) -> None:
+        kept = 0
+        while True:
+            await asyncio.sleep(_EVENTS_S)
+            self._tell_events()
+            if self._segments() - kept >= SEGMENTS_A_MOVE:
+                await self._save(over=False)
+                kept = self._segments()
+
+    def _segments(self) -> int:
+        return sum(1 for _ in self._spool.glob("*/*.rows"))
+
+    def _tell_events(self) -> None:
+        with (self._root / EVENTS).open("rb") as file:
+            file.seek(self._events_at)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        if newline:
+            self._events_at += len(whole) + 1
+            self._say("events", lines=whole.decode().split("\n"))
+
+    async def _save(self, *, over: bool) -> None:
+        outcomes = self._root / OUTCOMES
+        async with self._saving:
+            await asyncio.to_thread(convert if over else move, self._spool, outcomes)
+            self._tell_events()
+            for folder in FOLDERS:
+                self._send_files(folder)
+            self._say("saved", parts=sorted(path.name for path in outcomes.glob("part-*.parquet")), over=over)
+            await self._output.drain()
+
+    def _send_files(self, folder: str) -> None:
+        for path in sorted((self._root / folder).glob("[!.]*")):
+            status = path.stat()
+            version = status.st_mtime_ns, status.st_size
+            if self._sent.get(path) != version:
+                self._sent[path] = version
+                content = b64encode(path.read_bytes()).decode()
+                self._say("file", path=path.relative_to(self._root).as_posix(), content=content)
+
+
+async def main(run_id: str, root: Path) -> None:
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=LINE_MAX)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    output = asyncio.StreamWriter(transport, protocol, None, loop)
+    try:
+        await Host(run_id, root, output).obey(lines)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner handles Ctrl-C
+    asyncio.run(main(sys.argv[1], Path(sys.argv[3])))

@@ -1,0 +1,283 @@
+"""Hosts of clients as the runner sees them: their clients' processes, their clocks, and the evidence that they send.
+
+A host is reached by a command whose standard input and output are those of `host`, on this machine or another one.
+
+Its clock is measured all the time, because times of clients on different hosts are compared. A request for the host's
+time that takes R shows the difference of both clocks with an error of R/2 at most (Cristian, Probabilistic clock
+synchronization, 1989). The difference at the start places the run's origin on the host's clock; how far the difference
+later moves away from that, plus the error of both measurements, bounds how wrong a time in the rows can be.
+"""
+
+import asyncio
+import json
+import os
+import time
+from asyncio.subprocess import PIPE, Process
+from base64 import b64decode
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from aftershock.errors import WorkloadError
+from aftershock.workloads.load.assignment import Assignment
+from aftershock.workloads.load.host import EVENTS, FOLDERS, LINE_MAX, OUTCOMES
+
+START_S = 60.0
+"""Time limit for a host to answer at its start, in which Python imports the clients' libraries."""
+
+_END_S = 30.0
+FIRST_MEASUREMENTS, MEASUREMENTS = 20, 10
+"""Requests for a host's time at its start, and those of which the fastest counts afterwards, one a second.
+
+A request that waits behind others for a CPU takes milliseconds, and one that does not some tens of microseconds, so
+that one of ten is enough on a host that is not overloaded.
+"""
+_PERIOD_S = 1.0
+
+
+class Difference(NamedTuple):
+    """How far a host's clock is ahead of the runner's, and the largest error of that."""
+
+    ns: int
+    error_ns: int
+
+
+def fastest(measured: Sequence[tuple[int, int, int]]) -> Difference:
+    """Return the difference of two clocks by the fastest of requests, each (sent, host's time, answered) in ns."""
+    sent_ns, host_ns, answered_ns = min(measured, key=lambda one: one[2] - one[0])
+    return Difference(host_ns - (sent_ns + answered_ns) // 2, (answered_ns - sent_ns + 1) // 2)
+
+
+class ClientInput:
+    """Standard input of a client on a host."""
+
+    def __init__(self, host: "RemoteHost", worker: str) -> None:
+        self._host, self._worker = host, worker
+
+    def write(self, line: bytes) -> None:
+        self._host.send("write", worker=self._worker, line=line.decode().rstrip("\n"))
+
+    async def drain(self) -> None:
+        await self._host.drain()
+
+
+class RemoteProcess:
+    """Process of a client on a host, with the part of ``asyncio.subprocess.Process`` that the runner uses."""
+
+    def __init__(self, host: "RemoteHost", worker: str) -> None:
+        self._host, self._worker = host, worker
+        self.pid = 0
+        self.returncode: int | None = None
+        self.stdin, self.stdout = ClientInput(host, worker), asyncio.StreamReader()
+        self.started, self._ended = asyncio.Event(), asyncio.Event()
+
+    def kill(self) -> None:
+        if not self._ended.is_set():
+            self._host.send("kill", worker=self._worker)
+
+    async def wait(self) -> int | None:
+        await self._ended.wait()
+        return self.returncode
+
+    def end(self, status: int | None) -> None:
+        self.returncode = status
+        self.stdout.feed_eof()
+        self.started.set()
+        self._ended.set()
+
+
+class RemoteHost:
+    """One host of a run, from the start of its process to its end, as an async context manager.
+
+    ``command`` starts `host`, up to its arguments. ``home`` is the run directory, to which the host's files go,
+    ``root`` the folder for them on the host. ``log`` gets the host's own output. Methods raise WorkloadError if the
+    host has ended.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], run_id: str, root: str, home: Path, origin_ns: int) -> None:
+        self.name = name
+        self._command = (*command, run_id, name, root)
+        self._home, self._origin_ns = home, origin_ns
+        self._process: Process | None = None
+        self._clients: dict[str, RemoteProcess] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._asked: deque[tuple[int, asyncio.Future[tuple[int, int, int]]]] = deque()
+        self._measured: deque[tuple[int, int, int]] = deque(maxlen=MEASUREMENTS)
+        self._saved: asyncio.Future[None] | None = None
+        self._finishing = False
+        self._over: str | None = None
+        self.start = Difference(0, 0)
+        self.bound_us = 0
+
+    async def __aenter__(self) -> Self:
+        (self._home / OUTCOMES).mkdir(exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=PIPE, stderr=log, limit=LINE_MAX, start_new_session=True
+            )
+        self._tasks = [asyncio.create_task(self._listen(self._process))]
+        try:
+            async with asyncio.timeout(START_S):
+                measured = [await self._measure() for _ in range(FIRST_MEASUREMENTS)]
+        except TimeoutError:
+            await self._end()
+            raise WorkloadError(
+                f"{self._subject} does not answer after {START_S:.0f} s; its log is {self._log}"
+            ) from None
+        except BaseException:
+            await self._end()
+            raise
+        self.start = fastest(measured)
+        self.bound_us = -(-self.start.error_ns // 1000)
+        self._tasks.append(asyncio.create_task(self._keep_measuring()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            with suppress(WorkloadError, TimeoutError):
+                async with asyncio.timeout(_END_S):
+                    await self.save(over=True)
+        finally:
+            await self._end()
+
+    async def spawn(self, assignment: Assignment, _log: Path) -> RemoteProcess:
+        """Start the process of a client."""
+        process = self._clients[assignment.worker] = RemoteProcess(self, assignment.worker)
+        origin_ns = self._origin_ns + self.start.ns
+        self.send("start", worker=assignment.worker, origin_ns=origin_ns)
+        await process.started.wait()
+        return process
+
+    async def save(self, *, over: bool = False) -> None:
+        """Bring the rows, transactions, events and logs of the host's clients to the run directory."""
+        self._saved, self._finishing = asyncio.get_running_loop().create_future(), over
+        self.send("save", over=over)
+        await self._saved
+
+    def send(self, do: str, **details: Any) -> None:
+        if self._over is not None or self._process is None or self._process.stdin is None:
+            raise WorkloadError(self._over or f"{self._subject} has not started")
+        self._process.stdin.write(json.dumps({"do": do} | details).encode() + b"\n")
+
+    async def drain(self) -> None:
+        if self._process and self._process.stdin:
+            with suppress(ConnectionError):  # `_listen` tells of the end
+                await self._process.stdin.drain()
+
+    @property
+    def _subject(self) -> str:
+        return f"the host {self.name} of the clients"
+
+    @property
+    def _log(self) -> Path:
+        return self._home / "logs" / f"host-{self.name}.log"
+
+    async def _measure(self) -> tuple[int, int, int]:
+        answer: asyncio.Future[tuple[int, int, int]] = asyncio.get_running_loop().create_future()
+        self._asked.append((time.monotonic_ns(), answer))
+        self.send("clock")
+        return await answer
+
+    async def _keep_measuring(self) -> None:
+        with suppress(WorkloadError):
+            while True:
+                self._measured.append(await self._measure())
+                if len(self._measured) == MEASUREMENTS:
+                    self.bound_us = max(self.bound_us, self._bound_us())
+                await asyncio.sleep(_PERIOD_S)
+
+    def _bound_us(self) -> int:
+        """Return how wrong the host's times may be now, by the measurements of the last seconds."""
+        now = fastest(self._measured)
+        return -(-(abs(now.ns - self.start.ns) + now.error_ns) // 1000)
+
+    async def _listen(self, process: Process) -> None:
+        why = ""
+        try:
+            while process.stdout and (line := await process.stdout.readline()):
+                now_ns = time.monotonic_ns()
+                self._hear(json.loads(line), now_ns)
+        except (ValueError, KeyError, TypeError) as error:
+            why = f" (it wrote a line that is not its own: {error})"
+        except OSError as error:
+            why = f" (its evidence can't be written: {error})"
+        if why:
+            process.kill()
+        status = await process.wait()
+        why = why or f" (exit status {status})"
+        self._over = f"{self._subject} ended early{why}; its log is {self._log}"
+        reason = json.dumps({"say": "died", "why": self._over}).encode() + b"\n"
+        for client in self._clients.values():
+            if client.returncode is None:
+                client.stdout.feed_data(reason)
+                client.end(None)
+        waiting: list[asyncio.Future[Any]] = [answer for _, answer in self._asked]
+        waiting += [self._saved] if self._saved else []
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(WorkloadError(self._over))
+                answer.exception()  # that it was not awaited is no error
+
+    def _hear(self, message: dict[str, Any], now_ns: int) -> None:
+        match message["say"]:
+            case "clock":
+                sent_ns, answer = self._asked.popleft()
+                if not answer.done():
+                    answer.set_result((sent_ns, message["ns"], now_ns))
+            case "started":
+                process = self._clients[message["worker"]]
+                process.pid = message["pid"]
+                process.started.set()
+            case "line":
+                self._clients[message["worker"]].stdout.feed_data(message["line"].encode())
+            case "ended":
+                self._clients[message["worker"]].end(message["status"])
+            case "events":
+                descriptor = os.open(self._home / EVENTS, os.O_APPEND | os.O_WRONLY)
+                try:
+                    os.write(descriptor, "".join(f"{line}\n" for line in message["lines"]).encode())
+                finally:
+                    os.close(descriptor)
+            case "file":
+                self._write_file(message["path"], b64decode(message["content"]))
+            case "saved":
+                self._remove_stale(message["parts"])
+                if self._saved and not self._saved.done() and message["over"] >= self._finishing:
+                    self._saved.set_result(None)
+
+    def _write_file(self, relative: str, content: bytes) -> None:
+        folder, _, name = relative.partition("/")
+        if folder not in FOLDERS or Path(name).name != name:
+            raise ValueError(f"the file {relative}")
+        path = self._home / folder / name
+        path.parent.mkdir(exist_ok=True)
+        draft = path.with_name(f".{path.name}.draft")
+        draft.write_bytes(content)
+        draft.replace(path)
+
+    def _remove_stale(self, parts: Sequence[str]) -> None:
+        """Remove the files of this host's clients that others have replaced (`outcomes`)."""
+        own = {part.partition("~")[0].removesuffix(".parquet") for part in parts}
+        for path in (self._home / OUTCOMES).glob("part-*.parquet"):
+            if path.name.partition("~")[0].removesuffix(".parquet") in own and path.name not in parts:
+                path.unlink()
+
+    async def _end(self) -> None:
+        for task in self._tasks[1:]:
+            task.cancel()
+        process = self._process
+        if process is None:
+            return
+        if process.stdin:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(_END_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
