@@ -6,6 +6,7 @@ Links have the same names as on clusters that the harness launches, for example 
 """
 
 import base64
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,13 +20,22 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopic
 from kio.schema.errors import ErrorCode
 from pydantic import ValidationError
 
-from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, Log, UnsupportedError, WorkloadError
+from aftershock.errors import (
+    AdminError,
+    AftershockError,
+    ClusterError,
+    EvidenceError,
+    FaultError,
+    Log,
+    UnsupportedError,
+    WorkloadError,
+)
 from aftershock.faults.sections.cluster import Attach
 from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.attach import inserted_proxy
 from aftershock.harness.attach.broker_containers import refuse_strangers
-from aftershock.harness.attach.broker_pods import AgentsHeartbeat, BrokerPod, agents_of, broker_pods
+from aftershock.harness.attach.broker_pods import Agents, AgentsHeartbeat, BrokerPod, agents_of, broker_pods
 from aftershock.harness.attach.broker_pods import check as check_pods
 from aftershock.harness.attach.broker_pods import find as find_pods
 from aftershock.harness.attach.container_packets import ContainerPackets, remove_helpers
@@ -42,6 +52,8 @@ from aftershock.harness.kafka.leader_history import Checkpoints
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.kafka.versions import lowered
 from aftershock.harness.safety import ownership
+from aftershock.harness.safety.journal import FILE as JOURNAL
+from aftershock.harness.safety.journal import framed
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.workloads.kafka.wire.codec import Versions
 from aftershock.workloads.kafka.wire.connection import Address, Connection
@@ -89,6 +101,27 @@ class AttachmentDescriptor:
     def write(self, home: Path) -> None:
         document: dict[str, Any] = asdict(self) | {"attach": self.attach.model_dump(mode="json", exclude_defaults=True)}
         write_whole(home / DESCRIPTOR_FILE, json.dumps(document, indent=1) + "\n")
+
+
+_KEPT = "fault-"
+
+
+def kept_name(fault: str) -> str:
+    """Return the name of a fault's lines among the kept texts, whose names have letters, digits and few signs."""
+    return f"{_KEPT}{hashlib.sha256(fault.encode()).hexdigest()[:32]}"
+
+
+def restore(texts: Mapping[str, str], parent: Path, run_id: str) -> Path | None:
+    """Write a run directory from what a run kept beyond its machine, to be healed; None if it kept nothing."""
+    if DESCRIPTOR_FILE not in texts:
+        return None
+    home = parent / run_id
+    home.mkdir()
+    (home / DESCRIPTOR_FILE).write_text(texts[DESCRIPTOR_FILE], encoding="utf-8")
+    (home / "run.json").write_text(texts["run.json"], encoding="utf-8")
+    lines = "".join(text for name, text in texts.items() if name.startswith(_KEPT))
+    (home / JOURNAL).write_text(lines, encoding="utf-8")
+    return home
 
 
 def is_attached(home: Path) -> bool:
@@ -231,6 +264,8 @@ class AttachedCluster:
     def __init__(self, descriptor: AttachmentDescriptor, home: Path) -> None:
         attach = descriptor.attach
         self.descriptor, self._home, self.run_id = descriptor, home, descriptor.run_id
+        self._agents: Agents | None = None
+        self._kept: dict[str, str] = {}  # the journal's lines of each fault in force
         self.security = SecuritySettings.model_validate(attach.security.model_dump())
         self.toxiproxy: NamedProxies | None = None
         self.proxies: Mapping[str, int] = attach.proxies
@@ -437,6 +472,7 @@ class AttachedCluster:
         """Record in ``attached.json`` that the run created a topic and so must delete the topic."""
         self.descriptor = replace(self.descriptor, created={**self.descriptor.created, topic: topic_id})
         self.descriptor.write(self._home)
+        self._keep_descriptor()
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and helpers, and delete the topics that it created; return their names."""
@@ -496,9 +532,32 @@ class AttachedCluster:
         heartbeat = AgentsHeartbeat(agents)
         try:
             agents.await_start()
+            self._agents = agents
+            self._keep_descriptor()
             yield
         finally:
+            self._agents = None
             heartbeat.end()
+
+    def _keep_descriptor(self) -> None:
+        """Keep what a heal on another machine needs besides the journal: what the run may change, and its clock."""
+        if self._agents:
+            names = (DESCRIPTOR_FILE, "run.json")
+            self._agents.keep({name: (self._home / name).read_text(encoding="utf-8") for name in names})
+
+    def keep_line(self, line: Mapping[str, Any]) -> None:
+        if self._agents is None:
+            return
+        fault, before = line["fault"], "" if line["state"] == "intended" else self._kept.get(line["fault"], "")
+        self._kept[fault] = before + framed(line).decode()
+        over = line["state"] == "healed"
+        try:
+            self._agents.keep({kept_name(fault): None if over else self._kept[fault]})
+        except AftershockError as error:
+            if line["state"] == "intended":
+                raise FaultError(f"the fault {fault} can't be kept for a heal from another machine: {error}") from error
+        if over:
+            del self._kept[fault]
 
     def exits(self) -> Sequence[str]:
         return [node.exit_of() for node in self.nodes.values() if node.state() == "exited"]

@@ -335,6 +335,10 @@ class Agents:
         with suppress(AftershockError):  # the next beat may reach it
             self.api.execute(self.place.namespace, agent, _AGENT, ["sh", "-c", _BEAT])
 
+    def keep(self, texts: Mapping[str, str | None]) -> None:
+        """Keep texts by their names in the run's config map; None removes one."""
+        self.api.patch("ConfigMap", self.place.namespace, self.place.root, {"data": texts})
+
     def remove(self) -> None:
         """Remove the agents, which let all processes go on, and their config map; raise ClusterError if one stays."""
         for pod in self._pods():

@@ -155,6 +155,9 @@ class Cluster:
         """Return each quorum voter's address for requests of the harness, which is a proxy that faults never touch."""
         return {BrokerId(voter): self.host_address(QUORUM_PROXY_PORT + voter) for voter in self.voters}
 
+    def keep_line(self, line: Mapping[str, Any]) -> None:
+        """Do nothing: a heal removes a launched cluster with all faults in force."""
+
     def exits(self) -> list[str]:
         """Return a sentence for each node that does not run, with its exit code."""
         return [node.exit_of() for node in self.nodes.values() if node.exited()]

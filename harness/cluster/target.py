@@ -61,6 +61,12 @@ class Target(Protocol):
     def epoch_checkpoints(self) -> Checkpoints:
         """Return the start of each leader epoch in each replica's log; empty for an attached cluster."""
 
+    def keep_line(self, line: Mapping[str, Any]) -> None:
+        """Keep a line of the run's journal where another machine finds it, if the cluster has such a place.
+
+        Raises FaultError if a fault that is about to be injected can't be kept.
+        """
+
     def exits(self) -> Sequence[str]:
         """Return a sentence for each node that does not run; empty for an attached cluster."""
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import docker
@@ -25,7 +26,7 @@ import docker
 from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError, Log
 from aftershock.faults.runtime.record import Undo
 from aftershock.faults.runtime.undo import perform, verify_undo
-from aftershock.harness.attach.attached import AttachedCluster, is_attached, read_descriptor
+from aftershock.harness.attach.attached import AttachedCluster, is_attached, read_descriptor, restore
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
@@ -39,6 +40,7 @@ from aftershock.harness.cluster.kubernetes.cluster import (
     silent_runs,
 )
 from aftershock.harness.cluster.kubernetes.cordons import cordoned_by_runs, uncordon
+from aftershock.harness.cluster.kubernetes.manifests import Place
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.lifecycle.occupation import Occupation, occupation_of, vacate
@@ -157,8 +159,7 @@ def heal_kubernetes(
                 continue
             with _exclusive(cluster.home if cluster.home.is_dir() else None):
                 client_processes.kill_workers(place.run_id)
-                if is_attached(cluster.home):
-                    actions += _heal_attached(cluster.home, log, explicit=explicit)
+                actions += _heal_kept(api, place, cluster.home, log, explicit=explicit)
                 try:
                     actions += _uncordon(api, place.run_id, cordoned)
                 finally:
@@ -182,6 +183,19 @@ def heal_kubernetes(
         if spool.home and (spool.home / PLACE_FILE).exists() and run_id in (None, spool.run_id):
             actions += _clear_spool(spool, log, explicit=explicit)
     return _result(actions, errors, explicit=explicit)
+
+
+def _heal_kept(api: Api, place: Place, home: Path, log: Log, *, explicit: bool) -> list[str]:
+    """Heal a dead run on attached brokers by its run directory, or, on another machine, by what it kept in pods' place.
+
+    A run on a launched cluster has neither: its cluster is removed with its faults.
+    """
+    if is_attached(home):
+        return _heal_attached(home, log, explicit=explicit)
+    root = api.find("ConfigMap", place.namespace, place.root)
+    with TemporaryDirectory(prefix="aftershock-heal-") as folder:
+        restored = restore((root or {}).get("data") or {}, Path(folder), place.run_id)
+        return _heal_attached(restored, log, explicit=True) if restored else []
 
 
 def _uncordon(api: Api, run_id: str, cordoned: Mapping[str, list[str]]) -> list[str]:

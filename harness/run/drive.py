@@ -142,7 +142,7 @@ async def _run_load(
     )
     world = world_of(cluster, ClientProcesses(home.run_id, spool))
     await calibrate(home, timeline.slo, world, clock)
-    journal = Journal(home.path / "journal.jsonl", clock)
+    journal = Journal(home.path / "journal.jsonl", clock, cluster.keep_line)
 
     def died(client: Assignment, death: Death) -> None:
         run.record_death(client, death)

@@ -18,7 +18,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -41,12 +41,14 @@ _LOCK_ATTEMPTS = 100  # in one second; another writer holds the lock for one wri
 class Journal:
     """Journal of a run's faults (``journal.jsonl``); ``injected`` has the ids of the faults injected through it.
 
-    Lines are not kept in memory, which a long run would fill.
+    Lines are not kept in memory, which a long run would fill. Each line that is on the disk is also passed to
+    ``keep``, before the step that it announces.
     """
 
-    def __init__(self, path: Path, clock: RunClock) -> None:
+    def __init__(self, path: Path, clock: RunClock, keep: Callable[[Line], None] | None = None) -> None:
         self._path = path
         self._clock = clock
+        self._keep = keep
         self._owner = owner()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._open: dict[str, None] = {}
@@ -81,6 +83,8 @@ class Journal:
                 if alone:
                     os.ftruncate(self._file, size)
                 raise
+        if self._keep is not None:
+            self._keep(line)
         if line["state"] == "injected":
             self.injected.add(line["fault"])
         if line["state"] == "intended":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,7 @@ cluster:
   attach:
     bootstrap: BOOTSTRAP
     create: [orders]
+    brokers: [0]
     kubernetes: {namespace: shop, pods: strimzi.io/cluster=prod, agent: true}
 topics: [{name: orders, partitions: 6, replication: 3, config: {min.insync.replicas: 2}}]
 workloads:
@@ -293,15 +295,21 @@ def test_what_the_user_may_not_do_is_named(api: Api, bootstrap: str, tmp_path: P
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("machine", ["here", "gone"])
 def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstrap: str, tmp_path: Path) -> None:
-    """Its watchdog heals; without it and the runner's files, the agents let all go on, and any machine removes them."""
-    plan = written(tmp_path, bootstrap, "[{id: paused, kind: pause, broker: 1, at: 0s, for: 120s}]")
+    """Its watchdog heals; without it and the runner's files, the agents let all go on, and any machine heals the rest.
+
+    The rest is a setting of a broker, and the topics that the run has created.
+    """
+    slow = "{id: strict, kind: config, broker: 0, set: {message.max.bytes: '2000000'}, at: 0s, for: 120s}"
+    plan = written(tmp_path, bootstrap, f"[{slow}, {{id: paused, kind: pause, broker: 1, at: 1s, for: 120s}}]")
     with vanished(plan, bootstrap, tmp_path, machine=machine == "gone") as run_id:
         if machine == "gone":
             began_s = time.monotonic()
             assert "" == still_lacking(lambda: not_serving(api, run_id), 60.0)
             assert time.monotonic() - began_s < 60.0
             heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
-            subprocess.run(heal, check=True, cwd=tmp_path)
+            told = subprocess.run(heal, check=True, cwd=tmp_path, capture_output=True, text=True)
+            assert "healed strict, paused" in told.stdout
+            assert "deleted the topics that the run created" in told.stdout
 
         def left() -> str:
             return next((kind for kind in ("Pod", "ConfigMap") if api.objects(kind, NAMESPACE, RUN)), "")
@@ -313,8 +321,9 @@ def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstr
 def vanished(plan: Path, bootstrap: str, tmp_path: Path, *, machine: bool = True) -> Iterator[str]:
     """Run a plan until its fault is injected, and kill its runner; yield the run's id.
 
-    With ``machine``, its watchdog and the file by which it is healed are gone as well.
+    With ``machine``, its watchdog and all of its files are gone as well.
     """
+    faults = plan.read_text().count("kind:")
     runner = subprocess.Popen(
         command(plan, bootstrap, tmp_path / "runs"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -322,7 +331,7 @@ def vanished(plan: Path, bootstrap: str, tmp_path: Path, *, machine: bool = True
 
         def not_injected() -> str:
             journals = [*(tmp_path / "runs").glob("2*/journal.jsonl")]
-            return "" if journals and '"injected"' in journals[0].read_text() else "not yet"
+            return "" if journals and journals[0].read_text().count('"injected"') == faults else "not yet"
 
         assert "" == still_lacking(not_injected, READY_S)
         (home,) = (tmp_path / "runs").glob("2*")
@@ -330,7 +339,7 @@ def vanished(plan: Path, bootstrap: str, tmp_path: Path, *, machine: bool = True
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 if path.parent.name != str(runner.pid) and home.name.encode() in path.read_bytes():
                     os.kill(int(path.parent.name), signal.SIGKILL)
-            (home / "attached.json").unlink()
+            shutil.rmtree(home)
     finally:
         runner.kill()
         runner.wait()

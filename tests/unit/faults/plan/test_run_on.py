@@ -98,6 +98,8 @@ def test_mistakes(run_on: str, changes: dict[str, str], says: str) -> None:
 
 def test_a_service_runs_on_this_host() -> None:
     plan = text("workers: 2", arms="a: {client: service, command: [serve]}")
-    plan = plan.replace("consume: {topic: orders, group: readers, members: 4}", "pipe: {from: orders, to: billed, group: b}")
+    plan = plan.replace(
+        "consume: {topic: orders, group: readers, members: 4}", "pipe: {from: orders, to: billed, group: b}"
+    )
     with pytest.raises(PlanError, match="the processes of a service run on this host: remove `run_on`"):
         load_plan(plan)
