@@ -1,5 +1,6 @@
 """Refusals before a launch on Kubernetes, the choice of images, and the role that a run needs."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -212,3 +213,17 @@ def test_an_exceeded_quota_is_said() -> None:
         ClusterError, match=r"exceeded quota: compute; raise the quota of the namespace, or lower `racks`"
     ):
         module._create(cast("Api", Full()), {})
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_image_of_clients_must_be_on_a_node(*, there: bool) -> None:
+    """No registry has it; a user who may not list nodes is told by the kubelet."""
+    own = build.worker().name
+    cloud = cast("Api", Cloud(Node=[node(images=(f"docker.io/{own}" if there else "docker.io/other:1",))]))
+    if there:
+        assert images_for(cloud, SPEC, workers=True)
+    else:
+        with pytest.raises(ImageError, match=rf"no Kubernetes node has the image {re.escape(own)} for the clients"):
+            images_for(cloud, SPEC, workers=True)
+    unknown = cast("Api", Cloud(Node=RefusedError("forbidden", 403)))
+    assert images_for(unknown, SPEC, workers=True)
