@@ -50,9 +50,9 @@ _RECORD, _REPLICA = 100, 12_000_000  # bytes of a broker for each record beside 
 
 @dataclass(frozen=True)
 class ClientLoad:
-    """Load of one client process; the rate of a closed loop is assumed.
+    """Load of a client's ``processes``, which share the rate; that of a closed loop is assumed.
 
-    ``deadline_s`` is the longest time for which a row stays open; 0 for a consumer.
+    They run ``here``, or in pods. ``deadline_s`` is the longest time for which a row stays open; 0 for a consumer.
     """
 
     name: str
@@ -61,6 +61,8 @@ class ClientLoad:
     rate_per_s: float
     deadline_s: float
     closed_loop: bool = False
+    processes: int = 1
+    here: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Estimate:
 
 
 def loads(timeline: Timeline) -> list[ClientLoad]:
-    """Return the load of each client process; a consumer reads the records of all producers of its topics."""
+    """Return the load of the processes of each client; a consumer reads the records of all producers of its topics."""
     produced: dict[str, float] = {}
     for workload in timeline.workloads:
         if produce := workload.get("produce"):
@@ -98,7 +100,10 @@ def loads(timeline: Timeline) -> list[ClientLoad]:
                 rate = min(CLOSED_LOOP, 100 * part["in_flight"]) if rate is None else rate
                 deadline_s = part.get("deadline_ms", 0) / 1000
                 name = f"{workload['name']}/{arm} {op}"
-                found.append(ClientLoad(name, settings["client"], op, rate, deadline_s, closed_loop))
+                processes = part.get("producers") or part.get("members") or 1
+                here = "kubernetes" not in workload.get("run_on", {})
+                client = settings["client"]
+                found.append(ClientLoad(name, client, op, rate, deadline_s, closed_loop, processes, here))
     return found
 
 
@@ -119,7 +124,8 @@ def estimate(timeline: Timeline) -> Estimate:
         open_s = client.deadline_s + OVERDUE_US / 1e6 if client.deadline_s and timeline.steps else 1.0
         held = 2 + math.ceil(client.rate_per_s * (period_s + open_s) / ROWS)
         segments = min(held, 1 + math.ceil(count / ROWS))
-        memory += segments * ROWS * (CONSUME_ROW if client.op in ("consume", "pipe") else PRODUCE_ROW)
+        if client.here:
+            memory += segments * ROWS * (CONSUME_ROW if client.op in ("consume", "pipe") else PRODUCE_ROW)
         rows += count
         disk += _FILES + count * (_OUTCOME + {"produce": _LOG, "commit": _OFFSET}.get(client.op, 0))
         disk += int(duration_s * (_EVENTS_A_SECOND[client.client] + _METRICS_A_CLIENT))
@@ -145,17 +151,17 @@ def rate_problems(clients: Sequence[ClientLoad], limits: Mapping[str, float], co
     core of its own.
     """
     problems, needed = [], 0.0
-    for client in (client for client in clients if not client.closed_loop):
-        limit = limits.get(f"{client.client} {client.op}")
+    for client in (client for client in clients if client.here and not client.closed_loop):
+        limit, each = limits.get(f"{client.client} {client.op}"), client.rate_per_s / client.processes
         needed += client.rate_per_s / limit if limit else 0.0
-        if limit and client.rate_per_s > limit:
+        if limit and each > limit:
             problems.append(
-                f"{client.name}: {client.rate_per_s:,.0f}/s exceeds the {limit:,.0f}/s that one {client.client} client "
-                "reached on this host (aftershock doctor --calibrate); lower the rate, or spread it over more workloads"
+                f"{client.name}: {each:,.0f}/s exceeds the {limit:,.0f}/s that one {client.client} client reached on "
+                "this host (aftershock doctor --calibrate); lower the rate, or spread it over more `producers`"
             )
-        elif not limit and client.rate_per_s > RATE_BOUND:
+        elif not limit and each > RATE_BOUND:
             problems.append(
-                f"{client.name}: {client.rate_per_s:,.0f}/s exceeds {RATE_BOUND:,.0f}/s, which no client process "
+                f"{client.name}: {each:,.0f}/s exceeds {RATE_BOUND:,.0f}/s, which no client process "
                 "reaches on any host; lower the rate, or measure this host with: aftershock doctor --calibrate"
             )
     if not problems and needed > cores:

@@ -176,7 +176,7 @@ class LiveRun:
         timing = self.timeline.timing
         self.load_start_us = self.clock.now_us() + _LEAD_US
         await self.fleet.go(self.load_start_us)
-        self._enter("warmup")
+        self._enter("warmup", start_us=self.load_start_us)
         latest_us = self.load_start_us + timing.warmup_max_ms * 1000
         after_warmup_us = (timing.steady_ms + self.timeline.length_ms) * 1000
         self.end_us = latest_us + after_warmup_us
@@ -378,9 +378,9 @@ class LiveRun:
                 formats |= dict.fromkeys(pipe["to"].values(), RecordFormat(pipe["mark"], of_pipe=True))
         return formats
 
-    def _enter(self, phase: str) -> None:
+    def _enter(self, phase: str, **details: int) -> None:
         self.phase = phase
-        self.home.event(self.clock.now_us(), "phase", phase=phase)
+        self.home.event(self.clock.now_us(), "phase", phase=phase, **details)
         elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
 

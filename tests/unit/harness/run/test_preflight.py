@@ -117,6 +117,15 @@ def test_a_small_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+def test_processes_share_a_rate_and_pods_need_no_core_of_this_host() -> None:
+    limits = {"confluent produce": 50_000.0}
+    shared = ClientLoad("orders/base produce", "confluent", "produce", 90_000, 20, processes=2)
+    assert [] == rate_problems([shared], limits, 2)
+    (problem,) = rate_problems([replace(shared, rate_per_s=110_000)], limits, 4)
+    assert "55,000/s exceeds the 50,000/s that one confluent client reached" in problem
+    assert [] == rate_problems([replace(shared, rate_per_s=10**6, here=False)], limits, 1)
+
+
 def test_rates_of_each_client_and_of_all_together() -> None:
     """A rate above the client's limit, an absurd rate without a calibration, and a sum for which there are no cores."""
     one = ClientLoad("orders/base produce", "confluent", "produce", 40_000, 20)

@@ -42,6 +42,12 @@ def cut(home: Path, share: float, process: str, *, saved: bool = True, slo: str 
     for name in ("events.jsonl", "journal.jsonl"):
         every = (STORED / name).read_text().splitlines()
         lines = [line for line in every if json.loads(line)["t_us"] < at_us + 500_000]
+        if name == "events.jsonl":
+            start = {"start_us": marks["load_start_us"]}
+            lines = [
+                json.dumps(event | start) if (event := json.loads(line)).get("phase") == "warmup" else line
+                for line in lines
+            ]
         if saved and name == "events.jsonl":
             lines.append(json.dumps({"t_us": at_us + 1_000_000, "arm": None, "event": "saved", "before_us": at_us}))
         (home / name).write_text("".join(f"{line}\n" for line in lines))
