@@ -273,15 +273,30 @@ def export(
     grafana: Annotated[
         str | None, typer.Option(metavar="URL", help="Grafana to annotate; its token is read from GRAFANA_TOKEN.")
     ] = None,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.prom", help="File of the textfile collector of Prometheus' node exporter."),
+    ] = None,
     out: OutOption = Path("runs"),
 ) -> int:
-    """Send a run to an OpenTelemetry collector as a trace, or its faults to Grafana as annotations."""
+    """Send a run to an OpenTelemetry collector or Grafana, or write its verdict as gauges for Prometheus."""
     from aftershock.harness.run.runs import find_run
+    from aftershock.results.evidence.files import read_object
+    from aftershock.results.evidence.stored import verdict_of
+    from aftershock.results.report.prometheus import write_gauges
     from aftershock.results.report.trace import annotate_grafana, export_trace, trace_of
 
-    if not otlp and not grafana:
-        raise AftershockError("nowhere to send the run: give --otlp URL, --grafana URL, or both")
-    root = trace_of(find_run(run_dir, out))
+    if not (otlp or grafana or prometheus):
+        raise AftershockError("nowhere to send the run: give --otlp URL, --grafana URL or --prometheus FILE.prom")
+    home = find_run(run_dir, out)
+    if prometheus:
+        if prometheus.suffix != ".prom":
+            raise AftershockError(f"{prometheus}: the collector reads files whose names end in .prom; name it so")
+        write_gauges(verdict_of(home), read_object(home / "run.json"), prometheus)
+        print(f"{prometheus}: the verdict of {home.name}")
+    if not (otlp or grafana):
+        return 0
+    root = trace_of(home)
     if otlp:
         export_trace(root, otlp)
         print(f"{redact(otlp)}: a trace of {len(root.children)} phases and faults")

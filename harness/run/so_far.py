@@ -110,9 +110,7 @@ def _snapshot(run_dir: Path, home: Path) -> tuple[int, Timeline, Sequence[Phase]
     parts = [workload.get(op) or {} for workload in timeline.workloads for op in ("produce", "commit")]
     until_us = saved_us - max((part.get("deadline_ms", 0) * 1000 for part in parts), default=0) - GRACE_US
     # the clients' schedule starts a moment after the order
-    began = {
-        line["phase"]: line.get("start_us", line["t_us"]) for line in reversed(events) if line["event"] == "phase"
-    }
+    began = {line["phase"]: line.get("start_us", line["t_us"]) for line in reversed(events) if line["event"] == "phase"}
     windows: list[Phase] = []
     if "steady" in began:
         steady_us = began["steady"]
