@@ -26,6 +26,9 @@ def images(
     plan: Annotated[
         str | None, typer.Option("--for", metavar="PLAN", help="Pull or build only the images that a plan needs.")
     ] = None,
+    runner: Annotated[
+        bool, typer.Option("--runner", help="Build the image in which `aftershock` runs in a pod (docs/KUBERNETES.md).")
+    ] = False,
     kafka: KafkaOption = None,
     check: Annotated[
         str | None,
@@ -48,8 +51,8 @@ def images(
     from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log
-    if check and (ensure or plan or kafka):
-        raise AftershockError("--check tests one image: leave out --ensure, --for and --kafka")
+    if check and (ensure or plan or kafka or runner):
+        raise AftershockError("--check tests one image: leave out --ensure, --for, --runner and --kafka")
     job = prepare(find(plan), (), 0, log, kafka=kafka, allow_exec=True) if plan else None
     client = engine.connect()
     if check:
@@ -77,6 +80,8 @@ def images(
             engine.toxiproxy_image(client, log)
             engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)
             engine.tools_image(client, log)
+        if runner:
+            engine.runner_image(client, log)
         if archive:
             archive.result()
     local_images = engine.images_here(client)

@@ -33,6 +33,7 @@ DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION
 OFFICIAL_KAFKA = "apache/kafka"
 OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
+_OURS = ("kafka", "toxiproxy", "java-client", "tools", "worker", "runner", *build.SERVICES)
 _TAGGED = re.compile(r":(\d+\.\d+\.\d+)")
 _RELEASE = re.compile(RELEASE)
 _LOCAL = "http+docker://"  # begin of the SDK's address of an engine that it reaches through a socket of this host
@@ -199,6 +200,11 @@ def worker_image(client: docker.DockerClient, log: Log) -> Image:
     return _built(client, build.worker(), log)
 
 
+def runner_image(client: docker.DockerClient, log: Log) -> Image:
+    """Return the image of a pod in which `aftershock` runs, which is built; raise ImageError if it can't be."""
+    return _built(client, build.runner(), log)
+
+
 def service_image(client: docker.DockerClient, name: str, log: Log) -> Image:
     """Return the image that a plan names for a service under test: a shipped one, which is built, or a user's.
 
@@ -217,7 +223,7 @@ def tools_image(client: docker.DockerClient, log: Log) -> Image:
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
     """Return all images on the Docker engine that a run could use, sorted by name."""
-    ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client", "tools", *build.SERVICES))
+    ours = (f"{build.REPOSITORY}/{name}" for name in _OURS)
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
         sizes = {name: row["Size"] for row in client.api.images() for name in row["RepoTags"] or []}

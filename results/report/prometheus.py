@@ -78,6 +78,14 @@ def gauges(verdict: Verdict, run: Mapping[str, Any]) -> "CollectorRegistry":
     return registry
 
 
+def gauges_text(verdict: Verdict, run: Mapping[str, Any]) -> str:
+    """Return the gauges of a run in the text format."""
+    registry = gauges(verdict, run)
+    from prometheus_client import generate_latest  # noqa: PLC0415
+
+    return generate_latest(registry).decode()
+
+
 def write_gauges(verdict: Verdict, run: Mapping[str, Any], file: Path) -> None:
     """Write the gauges of a run to a file, whose name must end in ``.prom`` for the collector; replaced as a whole."""
     registry = gauges(verdict, run)

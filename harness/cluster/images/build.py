@@ -49,6 +49,7 @@ _PYTHON, _PYTHON_VERSION = ("python3-minimal", "python3", "ca-certificates"), "3
 _CLIENT_PACKAGES = ("confluent-kafka", "crc32c", "google-re2", "kio", "numpy", "pyarrow", "pydantic")
 """Packages that client processes import, at the versions that are installed here."""
 _PACKAGE = Path(__file__).parents[3]
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _KAFKA_MIN = (
     3,
@@ -114,17 +115,12 @@ def worker() -> Recipe:
 
     def download(build: "Build") -> None:
         build.debian(_PYTHON)
-        library = build.context / "lib"
-        package = library / "aftershock"
+        package = build.context / "lib" / "aftershock"
         for file in _client_code():
             copy = package / file.relative_to(_PACKAGE)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        wheels = ("--only-binary=:all:", "--python-version", _PYTHON_VERSION, "--implementation", "cp")
-        platforms = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in ("_2_28", "_2_17", "2014")]
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
-        here = [f"{name}=={metadata.version(name)}" for name in _CLIENT_PACKAGES]
-        build.run([*pip, *wheels, *platforms, "--target", library, *here])
+        build.pip_install(*(f"{name}=={metadata.version(name)}" for name in _CLIENT_PACKAGES))
 
     digest = hashlib.sha256()
     for file in _client_code():
@@ -132,6 +128,34 @@ def worker() -> Recipe:
     pinned = (*_PYTHON, *(f"{name} {metadata.version(name)}" for name in _CLIENT_PACKAGES), digest.hexdigest())
     step = ("Debian with Python, and packages (debootstrap, pip)", 60)
     return Recipe("worker", metadata.version("aftershock"), download, step, build_s=15, pinned=pinned)
+
+
+def runner() -> Recipe:
+    """Return the recipe of the image of a pod in which `aftershock` itself runs: Python, Java, and this version."""
+
+    def download(build: "Build") -> None:
+        if not (_PACKAGE / "pyproject.toml").is_file():
+            raise StepError(
+                "the image of a runner is built from the source of Aftershock: call this from its repository"
+            )
+        build.debian((*_PYTHON, *_PACKAGES[:2]))
+        wheels, pins = build.scratch / "wheels", build.scratch / "pins.txt"
+        # Spark has a source distribution only
+        spark = f"pyspark=={metadata.version('pyspark')}"
+        build.run([*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, spark, _PACKAGE])
+        here = {one.name.lower(): one.version for one in metadata.distributions()}
+        pins.write_text("".join(f"{name}=={number}\n" for name, number in here.items() if name != "aftershock"))
+        (own,) = wheels.glob("aftershock-*.whl")
+        (spark_wheel,) = wheels.glob("pyspark-*.whl")
+        build.pip_install("--constraint", pins, f"{own}[kubernetes,prometheus]", spark_wheel)
+
+    digest = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        if not {"tests", ".venv", "build"} & {*file.relative_to(_PACKAGE).parts}:
+            digest.update(f"{file.relative_to(_PACKAGE).as_posix()}\0".encode() + file.read_bytes())
+    step = ("Debian with Python and Java, and packages (debootstrap, pip)", 180)
+    pinned = (*_PYTHON, *_PACKAGES, metadata.version("pyspark"), digest.hexdigest())
+    return Recipe("runner", metadata.version("aftershock"), download, step, build_s=60, pinned=pinned)
 
 
 def _client_code() -> list[Path]:
@@ -318,6 +342,13 @@ class Build:
         for path in _TRIMMED:
             shutil.rmtree(tree / path)
         self.run(["tar", "--create", "--file", self.context / "rootfs.tar", "--directory", tree, "."])
+
+    def pip_install(self, *words: str | Path) -> None:
+        """Install packages for the Python of the suite into the folder ``lib`` of the build context."""
+        wheels = ("--only-binary=:all:", "--python-version", _PYTHON_VERSION, "--implementation", "cp")
+        platforms = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in ("_2_28", "_2_17", "2014")]
+        target = ("--target", self.context / "lib")
+        self.run([*_PIP, "install", "--quiet", "--no-compile", *wheels, *platforms, *target, *words])
 
     def require_command(self, command: str, *packages: str) -> None:
         """Install ``packages`` with apt-get if ``command`` is missing; raise StepError if that fails."""

@@ -191,7 +191,6 @@ class Api:
                 tty=False,
                 _preload_content=False,
                 _request_timeout=_TIMEOUT_S,
-                **({"capture_all": False} if stdin else {}),
             )
             try:
                 yield session

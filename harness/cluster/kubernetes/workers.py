@@ -109,6 +109,8 @@ def carry(api: Api, namespace: str, pod: str, arguments: Sequence[str]) -> int:
                 rest = text.encode()
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
+            if session.is_open():
+                session.read_all()  # it keeps a copy of all output else
         return int(session.returncode or 0) if not session.is_open() else 0
 
 
