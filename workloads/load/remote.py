@@ -142,6 +142,8 @@ class RemoteHost:
             with suppress(WorkloadError, TimeoutError):
                 async with asyncio.timeout(_END_S):
                     await self.save(over=True)
+            if self._measured:  # of a short run fewer than usual
+                self.bound_us = max(self.bound_us, self._bound_us())
         finally:
             await self._end()
 
