@@ -240,16 +240,16 @@ _KINDS_ON_DOCKER = {
 def kubernetes_problems(draft: Draft) -> Iterator[Problem]:
     """Yield a problem for each part of a plan that only a cluster on Kubernetes can have, or that none can have."""
     cluster = draft.cluster
+    for index, workload in draft.workloads.items():
+        if workload.run_on and workload.run_on.kubernetes and not (cluster and cluster.kubernetes):
+            sentence = (
+                "pods of clients are beside brokers that the plan launches in pods: write `cluster: {kubernetes: {}}`, "
+                "run the plan with --on kubernetes, or give `workers` of this host"
+            )
+            yield Problem(("workloads", index, "run_on", "kubernetes"), sentence)
     if cluster is None:
         return
     if cluster.kubernetes is None:
-        for index, workload in draft.workloads.items():
-            if workload.run_on and workload.run_on.kubernetes:
-                sentence = (
-                    "pods of clients are beside brokers in pods: write `cluster: {kubernetes: {}}`, run the plan with "
-                    "--on kubernetes, or give `workers` of this host"
-                )
-                yield Problem(("workloads", index, "run_on", "kubernetes"), sentence)
         for located in draft.faults.readable:
             if "kubernetes" in located.fault.cluster_needs() and not (draft.attach and draft.attach.kubernetes):
                 sentence = f"a {located.fault.kind} needs brokers in pods: write `cluster: {{kubernetes: {{}}}}`"

@@ -371,7 +371,7 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         elif not clients.planned_workers(selector, workloads):
             sentence = f"the arm `{label}` does not {selector.op}: name another arm, or another `op`"
             yield Problem((*loc, *place), sentence)
-        elif away := next((load for load in _of(selector, workloads) if load.run_on), None):
+        elif fault.family == "client" and (away := next((w for w in _of(selector, workloads) if w.run_on), None)):
             sentence = (
                 f"a {fault.kind} reaches processes of this host only, and the clients of the workload `{away.name}` "
                 "run elsewhere: remove its `run_on`, or the fault"

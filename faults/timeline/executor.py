@@ -81,9 +81,15 @@ class _StepRun:
         self.targets, self.undo = injection.targets, NOTHING if self.rehearsal else injection.undo
         until_us = None if self.step.for_ms is None else at_us + self.step.for_ms * 1000
         # From the first journal line on, the undo is always performed and the last line always written.
-        self._record("intended")
+        unkept: FaultError | None = None
+        try:
+            self._record("intended")
+        except FaultError as error:  # it is in the journal, but not where another machine finds it
+            unkept = error
         try:
             try:
+                if unkept:
+                    raise unkept  # noqa: TRY301 -- as any other failure of this step
                 await self._inject_and_hold(injection, until_us)
             except Exception as error:  # noqa: BLE001 -- as above, and the undo is needed after any error
                 self._record_failure(error)

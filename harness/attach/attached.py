@@ -546,8 +546,8 @@ class AttachedCluster:
             self._agents.keep({name: (self._home / name).read_text(encoding="utf-8") for name in names})
 
     def keep_line(self, line: Mapping[str, Any]) -> None:
-        if self._agents is None:
-            return
+        if self._agents is None or line["state"] == "witnessed":
+            return  # a witness changes no undo, and there is one each second
         fault, before = line["fault"], "" if line["state"] == "intended" else self._kept.get(line["fault"], "")
         self._kept[fault] = before + framed(line).decode()
         over = line["state"] == "healed"
@@ -557,7 +557,7 @@ class AttachedCluster:
             if line["state"] == "intended":
                 raise FaultError(f"the fault {fault} can't be kept for a heal from another machine: {error}") from error
         if over:
-            del self._kept[fault]
+            self._kept.pop(fault, None)
 
     def exits(self) -> Sequence[str]:
         return [node.exit_of() for node in self.nodes.values() if node.state() == "exited"]

@@ -31,6 +31,7 @@ from aftershock.harness.cli.options import (
 from aftershock.redaction import redact
 
 if TYPE_CHECKING:
+    from aftershock.faults.sections.cluster import Attach
     from aftershock.harness.lifecycle.heal import Healing
     from aftershock.harness.safety.ownership import LabelledCluster
 
@@ -160,18 +161,23 @@ def heal(
     from aftershock.harness.world import client_processes
 
     log, home = Progress().log, out / run_id if run_id else None
+    lists = (allow_attach, secret, allow_container, allow_namespace)
+    given = Permissions(*(tuple(options or ()) for options in lists))
     if (context or namespace) and not kubernetes:
         raise AftershockError("--context and --namespace belong to --kubernetes: add it, or leave them out")
     if place := read_place(home) if home else None:
         kubernetes, context = True, context or (None if place.context == IN_CLUSTER else place.context)
     if kubernetes:
         namespace = place.namespace if place and not place.own_namespace else namespace
-        _print_healing(healing.heal_kubernetes(Api(context), run_id, log, namespace=namespace, listen=True))
+
+        def permit(attach: "Attach", where: str) -> None:
+            permitted_attachment(attach, lambda _: where, given)
+
+        api = Api(context)
+        _print_healing(healing.heal_kubernetes(api, run_id, log, namespace=namespace, listen=True, permit=permit))
         return 0
     if home and is_attached(home):
         # the run directory may come from a stranger, and healing connects to the addresses that it names
-        lists = (allow_attach, secret, allow_container, allow_namespace)
-        given = Permissions(*(tuple(options or ()) for options in lists))
         permitted_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
         print(redact("\n".join(healing.heal(None, run_id, log, home=home).actions)) or "nothing to heal")
         return 0

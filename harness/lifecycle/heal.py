@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,10 +27,11 @@ import docker
 from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError, Log
 from aftershock.faults.runtime.record import Undo
 from aftershock.faults.runtime.undo import perform, verify_undo
+from aftershock.faults.sections.cluster import Attach
 from aftershock.harness.attach.attached import AttachedCluster, is_attached, read_descriptor, restore
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
-from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
+from aftershock.harness.cluster.kubernetes.api import IN_CLUSTER, Api, RefusedError
 from aftershock.harness.cluster.kubernetes.cluster import (
     BEAT_S,
     BEATS_MISSED,
@@ -125,13 +127,16 @@ def heal_kubernetes(
     namespace: str | None = None,
     explicit: bool | None = None,
     listen: bool = False,
+    permit: Callable[[Attach, str], object] | None = None,
 ) -> Healing:
     """Remove the clusters of dead runs from a Kubernetes cluster, of all or of one run, with their clients' processes.
 
     With a ``namespace``, only runs in that one are looked for, whose user may have no permission outside. With
     ``listen``, runs of other machines are removed as well, if they give no sign of life, which takes half a minute.
     ``explicit`` is True if the user named the run, by default if there is a ``run_id``; then a failure is raised.
-    Raises ClusterError if the named run is in progress, or an object can't be removed.
+    ``permit`` raises an error if the user does not permit an attachment that a run on another machine kept beside the
+    brokers, with the name of its config map; without it none is permitted. Raises ClusterError if the named run is in
+    progress, or an object can't be removed.
     """
     explicit = run_id is not None if explicit is None else explicit
     log, actions, errors = _unfailing(log), list[str](), list[tuple[str, Exception]]()
@@ -159,10 +164,14 @@ def heal_kubernetes(
                 continue
             with _exclusive(cluster.home if cluster.home.is_dir() else None):
                 client_processes.kill_workers(place.run_id)
-                actions += _heal_kept(api, place, cluster.home, log, explicit=explicit)
                 try:
                     actions += _uncordon(api, place.run_id, cordoned)
                 finally:
+                    # after a failure the run's objects stay, because they know its faults
+                    if is_attached(cluster.home):
+                        actions += _heal_attached(cluster.home, log, explicit=explicit)
+                    else:
+                        actions += _heal_kept(api, place, permit, log)
                     removed = remove_run(api, place)
                     close_run(cluster.home)
                     actions.append(f"{place.run_id}: removed {', '.join(removed)}")
@@ -185,17 +194,29 @@ def heal_kubernetes(
     return _result(actions, errors, explicit=explicit)
 
 
-def _heal_kept(api: Api, place: Place, home: Path, log: Log, *, explicit: bool) -> list[str]:
-    """Heal a dead run on attached brokers by its run directory, or, on another machine, by what it kept in pods' place.
+def _heal_kept(api: Api, place: Place, permit: Callable[[Attach, str], object] | None, log: Log) -> list[str]:
+    """Heal a run on attached brokers by what it kept beside them, if it is of another machine.
 
-    A run on a launched cluster has neither: its cluster is removed with its faults.
+    What the config map says may come from a stranger, so ``permit`` decides about it. A run on a launched cluster kept
+    nothing: its cluster is removed with its faults.
     """
-    if is_attached(home):
-        return _heal_attached(home, log, explicit=explicit)
     root = api.find("ConfigMap", place.namespace, place.root)
     with TemporaryDirectory(prefix="aftershock-heal-") as folder:
-        restored = restore((root or {}).get("data") or {}, Path(folder), place.run_id)
-        return _heal_attached(restored, log, explicit=True) if restored else []
+        home = restore((root or {}).get("data") or {}, Path(folder), place.run_id)
+        if home is None:
+            return []
+        descriptor = read_descriptor(home)
+        if permit is None:
+            raise ClusterError(
+                f"the run kept the undo of its faults on {descriptor.attach.bootstrap}: heal it by name, with "
+                f"aftershock heal --kubernetes --run {place.run_id}"
+            )
+        permit(descriptor.attach, f"the config map {place.root} in the namespace {place.namespace}")
+        if pods := descriptor.attach.kubernetes:
+            # the contexts of the other machine's kubeconfig may be missing here, or mean another cluster
+            here = pods.model_copy(update={"context": None if api.context == IN_CLUSTER else api.context})
+            replace(descriptor, attach=descriptor.attach.model_copy(update={"kubernetes": here})).write(home)
+        return _heal_attached(home, log, explicit=True)
 
 
 def _uncordon(api: Api, run_id: str, cordoned: Mapping[str, list[str]]) -> list[str]:

@@ -29,7 +29,7 @@ from aftershock.harness.cluster.assignments import (
 )
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.lifecycle.heal import defer_interrupts
-from aftershock.harness.run.hosts import ClientHosts, Hosting, hosting
+from aftershock.harness.run.hosts import ClientHosts, Place, hosting
 from aftershock.harness.run.job import Job
 from aftershock.harness.run.leaders import LeaderRecorder
 from aftershock.harness.run.live_run import LiveRun, observes, race
@@ -79,9 +79,9 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
     home.update(plan_file=plan_file, rehearse=job.rehearse, **times, **cluster_facts)
     spool = spool_for(home.run_id, home.path)
     try:
-        with hosting(job.timeline, cluster, spool.path) as where:
+        with hosting(job.timeline, cluster, spool.path) as places:
             asyncio.run(
-                _run_load(job, cluster, home, spool.path, clock, progress, java, programs, labels, images, where)
+                _run_load(job, cluster, home, spool.path, clock, progress, java, programs, labels, images, places)
             )
     except AftershockError as error:
         for sentence in cluster.exits():
@@ -105,14 +105,14 @@ async def _run_load(
     programs: Mapping[tuple[str, str], tuple[str, ...]],
     labels: Mapping[str, str],
     images: Mapping[str, str],
-    where: Hosting,
+    places: Mapping[str, Place],
 ) -> None:
     """Run the load and the faults, and write the evidence to the run directory ``home``.
 
     The clients write their rows to the folder ``spool`` in shared memory. ``java`` is the command that starts Kafka's
     own Java client; empty if no arm uses the Java client. ``programs`` has the command of each client with a version.
-    ``labels`` mark the containers of services, ``images`` has their images by the names in the plan. ``where`` has the
-    places of clients that are not child processes.
+    ``labels`` mark the containers of services, ``images`` has their images by the names in the plan. ``places`` are
+    those of further hosts.
     """
     timeline = job.timeline
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
@@ -147,7 +147,7 @@ async def _run_load(
     def died(client: Assignment, death: Death) -> None:
         run.record_death(client, death)
 
-    hosts = ClientHosts(hosts_of(timeline, clients), where, home, clock)
+    hosts = ClientHosts(hosts_of(timeline, clients), places, home, clock)
     for client in clients:
         if client.worker in hosts.spawns:
             note_elsewhere(spool, client)

@@ -6,7 +6,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -27,16 +27,16 @@ _HERE = (sys.executable, "-P", "-m", "aftershock.workloads.load.host")
 """Command that starts a host on this machine, up to its arguments."""
 
 
-class Hosting(NamedTuple):
-    """How the hosts of a run are started, by their names, and the folder for their files on each."""
+class Place(NamedTuple):
+    """Where a host runs: the command that starts it, up to its arguments, and the folder for its files there."""
 
-    commands: Mapping[str, Sequence[str]]
-    folder: str
+    command: Sequence[str]
+    root: str
 
 
 @contextmanager
-def hosting(timeline: Timeline, cluster: Target, spool: Path) -> Iterator[Hosting]:
-    """Make places for the hosts of ``run_on`` until the block ends: pods, or folders in the run's ``spool``.
+def hosting(timeline: Timeline, cluster: Target, spool: Path) -> Iterator[Mapping[str, Place]]:
+    """Make a place for each host of ``run_on`` until the block ends, by its name: a pod, or a folder in the ``spool``.
 
     Raises ClusterError if a pod can't be made.
     """
@@ -45,15 +45,15 @@ def hosting(timeline: Timeline, cluster: Target, spool: Path) -> Iterator[Hostin
         for load in timeline.workloads
         for place in range(load.get("run_on", {}).get("workers", 0))
     }
-    here = dict.fromkeys((name for name, pods in sections.items() if pods is None), _HERE)
+    here = {name: Place(_HERE, str(spool / "hosts" / name)) for name, pods in sections.items() if pods is None}
     in_pods = {name: pods for name, pods in sections.items() if pods is not None}
     if not in_pods:
-        yield Hosting(here, str(spool / "hosts"))
+        yield here
         return
     if not isinstance(cluster, KubernetesCluster):
         raise TypeError(f"pods of clients beside brokers that are in none: {cluster}")  # `plan check` refuses it
     with worker_pods(cluster.api, cluster.place, in_pods, build.worker().name) as commands:
-        yield Hosting({**here, **commands}, FOLDER)
+        yield here | {name: Place(command, f"{FOLDER}/{name}") for name, command in commands.items()}
 
 
 class ClientHosts:
@@ -66,18 +66,14 @@ class ClientHosts:
     def __init__(
         self,
         clients: Mapping[str, Sequence[str]],
-        where: Hosting,
+        places: Mapping[str, Place],
         home: RunDir,
         clock: RunClock,
     ) -> None:
         self._clients, self._home = clients, home
         self._hosts = {
-            name: RemoteHost(
-                name, where.commands[name], home.run_id, f"{where.folder}/{name}", home.path, clock.origin_ns
-            )
-            for name in clients
+            name: RemoteHost(name, *places[name], home.run_id, home.path, clock.origin_ns) for name in clients
         }
-        self._open = AsyncExitStack()
 
     @property
     def spawns(self) -> Mapping[str, Spawn]:
@@ -86,23 +82,39 @@ class ClientHosts:
 
     async def __aenter__(self) -> Self:
         try:
-            for host in self._hosts.values():
-                await self._open.enter_async_context(host)
-        except BaseException:
-            await self._open.aclose()
+            async with asyncio.TaskGroup() as starting:
+                for host in self._hosts.values():
+                    starting.create_task(host.open())
+        except BaseException as error:
+            await self._close(in_order=False)
+            if isinstance(error, BaseExceptionGroup):
+                raise error.exceptions[0] from error
             raise
+        self._tell()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._open.aclose()
-        if self._hosts:
-            self._home.update(**{HOSTS: self.facts()})
+        await self._close(in_order=kind is None)
+
+    async def _close(self, *, in_order: bool) -> None:
+        """End all hosts; raise the error of one whose evidence is not complete if the run ends ``in_order``."""
+        closings = (host.close(in_order=in_order) for host in self._hosts.values())
+        results = await asyncio.gather(*closings, return_exceptions=True)
+        self._tell()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def save(self) -> None:
         """Bring what the hosts have recorded so far to the run directory."""
         await asyncio.gather(*(host.save() for host in self._hosts.values()))
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._hosts:
+            self._home.update(**{HOSTS: self.facts()})
 
     def readings(self) -> list[Reading]:
         return [Reading(None, f"clock.bound_us/{name}", host.bound_us) for name, host in self._hosts.items()]

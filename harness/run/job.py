@@ -249,7 +249,7 @@ def permitted_namespaces(checked: CheckedPlan, given: Permissions) -> Collection
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if the plan starts programs: ``exec`` clients, services, or an image of its own for nodes."""
+    """Raise PlanError if the plan starts programs: ``exec`` clients, services, or images of its own."""
     problems = [
         f"{checked.source_map.position(('workloads', index, 'arms', name))}: the arm `{name}` of workload "
         f"`{workload.name}` would start a program ({' '.join([*filter(None, [arm.image]), *arm.command])}); add "
@@ -258,8 +258,13 @@ def refuse_programs(checked: CheckedPlan) -> None:
         for name, arm in workload.arms.items()
         if arm.client in ("exec", "service")
     ]
-    if image := checked.plan.cluster.image:
-        problems.append(refused_image(checked.source_map.position(("cluster", "image")), image))
+    images: list[tuple[Location, str | None]] = [(("cluster", "image"), checked.plan.cluster.image)]
+    images += [
+        (("workloads", index, "run_on", "kubernetes", "image"), workload.run_on.kubernetes.image)
+        for index, workload in enumerate(checked.plan.workloads)
+        if workload.run_on and workload.run_on.kubernetes
+    ]
+    problems += [refused_image(checked.source_map.position(place), image) for place, image in images if image]
     if problems:
         raise PlanError(problems)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
@@ -205,7 +206,10 @@ if __name__ == "__main__":
         if "spool" in request:
             outcomes = Path(request["outcomes"])
             move(Path(request["spool"]), outcomes)
-            rows = sum(pq.read_metadata(path).num_rows for path in outcomes.glob("part-*.parquet"))
+            rows = 0
+            for path in outcomes.glob("part-*.parquet"):
+                with suppress(FileNotFoundError):  # a further host has just replaced it
+                    rows += pq.read_metadata(path).num_rows
             sys.stdout.write(f"{rows}\n")
     except OSError as failure:
         sys.exit(f"{failure.filename or request['metrics']}: {failure.strerror or failure}")

@@ -271,7 +271,9 @@ class ClientProcesses:
             return []
         paths = sorted(folder.glob("*/assignment.json"))
         running = workers(self._run_id) if paths else {}
-        clients = []
+        # the fleet sees their ends; faults on processes are refused for them (`plan check`)
+        away = map(_read_assignment, sorted((folder / _ELSEWHERE).glob("*/assignment.json")))
+        clients = [ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, "running", a.number) for a in away]
         for a in map(_read_assignment, paths):
             if isinstance(a, ConsumeAssignment) and a.observes:
                 continue  # the harness's own reader is no target
@@ -279,7 +281,7 @@ class ClientProcesses:
             stopped |= {container.status == "paused" for container in self._containers(a.worker)}
             state: ClientState = "exited" if not stopped else "paused" if all(stopped) else "running"
             clients.append(ClientProcess(a.worker, a.workload, a.arm, a.op, a.rack, state, a.number, in_reserve(a)))
-        return clients
+        return sorted(clients, key=lambda client: client.name)
 
     def group(self, worker: str) -> str | None:
         """Return the group of a consumer, or of a service's process."""

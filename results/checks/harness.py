@@ -185,7 +185,11 @@ def _clocks(evidence: Evidence) -> list[HarnessCheck]:
     """Return the check of the clocks of hosts; none if all clients ran on the runner's host."""
     bounds = bounds_us(evidence.run)
     if not bounds:
-        return []
+        if not any("run_on" in workload for workload in evidence.timeline["workloads"]):
+            return []
+        why = "the run has clients on further hosts (`run_on`), and does not tell how wrong their clocks were"
+        values = {"observed": None, "threshold": CLOCKS_MS_MAX, "unit": "ms", "n": 0}
+        return [HarnessCheck(trust_check("harness", "clocks", why, _AGAIN, passed=False, subject="hosts", **values))]
     worst_ms = max(bounds) / 1e3
     exact = worst_ms <= CLOCKS_MS_MAX
     why = f"the times of clients on {len(bounds)} hosts are at most {worst_ms:.3f} ms wrong"

@@ -307,6 +307,9 @@ def test_a_killed_runner_leaves_no_broker_paused(machine: str, api: Api, bootstr
             assert "" == still_lacking(lambda: not_serving(api, run_id), 60.0)
             assert time.monotonic() - began_s < 60.0
             heal = [sys.executable, "-m", "aftershock.harness.cli", "heal", "--kubernetes"]
+            refused = subprocess.run(heal, check=False, cwd=tmp_path, capture_output=True, text=True)
+            assert f"the plan would connect to {bootstrap}" in refused.stderr
+            heal += ["--allow-attach", bootstrap, "--allow-namespace", NAMESPACE]
             told = subprocess.run(heal, check=True, cwd=tmp_path, capture_output=True, text=True)
             assert "healed strict, paused" in told.stdout
             assert "deleted the topics that the run created" in told.stdout

@@ -11,39 +11,45 @@ removes. Runner and host exchange one JSON object per line; the runner writes to
                                                      <-  {"say": "line", "worker": ..., "line": ...}
     {"do": "kill", "worker": ...}                    ->
                                                      <-  {"say": "ended", "worker": ..., "status": ...}
-    {"do": "save", "over": ...}                      ->
-                                                     <-  {"say": "file", "path": ..., "content": BASE64}
-                                                     <-  {"say": "saved", "over": ..., "parts": [...]}
+    {"do": "save", "number": ..., "over": ...}       ->
                                                      <-  {"say": "events", "lines": [...]}
+                                                     <-  {"say": "log", "name": ..., "content": BASE64}
+                                                     <-  {"say": "file", "path": ..., "content": BASE64, "last": ...}
+                                                     <-  {"say": "saved", "number": ..., "parts": [...]}
+                                                     <-  {"say": "failed", "why": ...}
 
 The clients are processes of `worker`, unchanged: their first line, the assignment, gets the folders of this host, and
 ``origin_ns``, the run's origin by this host's clock. Their rows are converted to Parquet here, and sent with each
-``save`` as whole files, those that have not changed since once. If the runner is gone, the clients are killed and the
-files removed.
+``save``, also one that the host makes by itself (``number`` is null): each file in pieces, and again if it has changed.
+A file that can't change any more is emptied, because memory holds it. A host that can't go on says that it has
+``failed``. If the runner is gone, the clients are killed and the files removed.
 """
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from base64 import b64encode
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from aftershock.workloads.load.assignment import parse_assignment
-from aftershock.workloads.load.outcomes import convert, move
+from aftershock.workloads.load.outcomes import convert, is_full, move
 from aftershock.workloads.load.process import WORKER
 from aftershock.workloads.load.transactions import SPOOL as TRANSACTIONS
 
-LINE_MAX = 1 << 26
-"""Bytes of a line: the largest holds a Parquet file of a client, of 131,072 rows at most, as text."""
+_PIECE = 1 << 20
+LINE_MAX = 1 << 22
+"""Bytes of a line: the largest holds a piece of a file as text."""
 
 OUTCOMES, EVENTS, LOGS = "outcomes", "events.jsonl", "logs"
-FOLDERS = (OUTCOMES, TRANSACTIONS, LOGS)
+FOLDERS = (OUTCOMES, TRANSACTIONS)
 _EVENTS_S = 0.5
 SEGMENTS_A_MOVE = 16
 """Number of new segments, of about 1 MiB, after which rows are sent without an order."""
@@ -58,9 +64,10 @@ class Host:
         self._unassigned: dict[str, int] = {}  # the run's origin for clients whose first line is still to come
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: dict[Path, tuple[int, int]] = {}  # time and size of each file when it was sent
+        self._logged: dict[Path, int] = {}  # bytes of each log that were sent
         self._events_at = 0
         self._saving = asyncio.Lock()
-        for folder in FOLDERS:
+        for folder in (*FOLDERS, LOGS):
             (root / folder).mkdir(parents=True)
         (root / EVENTS).touch()
         self._spool = root / "spool"
@@ -68,7 +75,7 @@ class Host:
 
     async def obey(self, lines: asyncio.StreamReader) -> None:
         """Carry out orders until the runner closes its end."""
-        following = asyncio.create_task(self._follow())
+        self._keep(self._follow())
         try:
             while line := await lines.readline():
                 order = json.loads(line)
@@ -83,18 +90,22 @@ class Host:
                         with suppress(ProcessLookupError):
                             self._clients[order["worker"]].kill()
                     case "save":
-                        self._keep(self._save(over=order["over"]))
+                        self._keep(self._save(order["number"], over=order["over"]))
         finally:
-            following.cancel()
             for client in self._clients.values():
                 with suppress(ProcessLookupError):
                     client.kill()
             await asyncio.gather(*(client.wait() for client in self._clients.values()))
 
-    def _keep(self, work: Any) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._say("failed", why=f"{type(error).__name__}: {error}")
 
     def _say(self, say: str, **details: Any) -> None:
         self._output.write(json.dumps({"say": say} | details).encode() + b"\n")
@@ -120,13 +131,16 @@ class Host:
                 await stdin.drain()
 
     async def _relay(self, worker: str, client: Process) -> None:
-        if client.stdout is not None:
-            while line := await client.stdout.readline():
+        try:
+            while client.stdout and (line := await client.stdout.readline()):
                 self._say("line", worker=worker, line=line.decode())
                 await self._output.drain()
+        except ValueError as error:  # an endless line, or bytes that are no text: not a worker's output
+            self._say("line", worker=worker, line=f"{worker} wrote what is no report: {error}\n")
+            client.kill()
         status = await client.wait()
         self._tell_events()
-        self._send_files(LOGS)
+        self._send_logs()
         self._say("ended", worker=worker, status=status)
 
     async def _follow(self) -> None:
@@ -135,7 +149,7 @@ class Host:
             await asyncio.sleep(_EVENTS_S)
             self._tell_events()
             if self._segments() - kept >= SEGMENTS_A_MOVE:
-                await self._save(over=False)
+                await self._save(None, over=False)
                 kept = self._segments()
 
     def _segments(self) -> int:
@@ -149,24 +163,44 @@ class Host:
             self._events_at += len(whole) + 1
             self._say("events", lines=whole.decode().split("\n"))
 
-    async def _save(self, *, over: bool) -> None:
+    async def _save(self, number: int | None, *, over: bool) -> None:
         outcomes = self._root / OUTCOMES
         async with self._saving:
             await asyncio.to_thread(convert if over else move, self._spool, outcomes)
             self._tell_events()
-            for folder in FOLDERS:
-                self._send_files(folder)
-            self._say("saved", parts=sorted(path.name for path in outcomes.glob("part-*.parquet")), over=over)
+            self._send_logs()
+            for path in (path for folder in FOLDERS for path in sorted((self._root / folder).glob("part-*"))):
+                self._send(path)
+                await self._output.drain()
+            self._say("saved", number=number, parts=sorted(path.name for path in outcomes.glob("part-*.parquet")))
             await self._output.drain()
 
-    def _send_files(self, folder: str) -> None:
-        for path in sorted((self._root / folder).glob("[!.]*")):
+    def _send(self, path: Path) -> None:
+        """Send a file in pieces if it has changed since it was sent; empty it if it can't change any more."""
+        status = path.stat()
+        version = status.st_mtime_ns, status.st_size
+        if self._sent.get(path) == version:
+            return
+        name = path.relative_to(self._root).as_posix()
+        with path.open("rb") as file:
+            last = False
+            while not last:
+                piece = file.read(_PIECE)
+                last = file.tell() == status.st_size
+                self._say("file", path=name, content=b64encode(piece).decode(), last=last)
+        if is_full(path):
+            os.truncate(path, 0)
             status = path.stat()
-            version = status.st_mtime_ns, status.st_size
-            if self._sent.get(path) != version:
-                self._sent[path] = version
-                content = b64encode(path.read_bytes()).decode()
-                self._say("file", path=path.relative_to(self._root).as_posix(), content=content)
+        self._sent[path] = status.st_mtime_ns, status.st_size
+
+    def _send_logs(self) -> None:
+        for path in sorted((self._root / LOGS).glob("*.log")):
+            with path.open("rb") as file:
+                file.seek(self._logged.get(path, 0))
+                while (piece := file.read(_PIECE)) or path not in self._logged:
+                    self._say("log", name=path.name, content=b64encode(piece).decode())
+                    self._logged[path] = file.tell()
+                self._logged[path] = file.tell()
 
 
 async def main(run_id: str, root: Path) -> None:

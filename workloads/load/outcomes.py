@@ -129,6 +129,12 @@ Columns = dict[str, Any]
 _PART = re.compile(r"part-(?P<worker>[^~]+)(~(?P<first>\d+)(-(?P<last>\d+))?)?\.parquet")
 
 
+def is_full(part: Path) -> bool:
+    """Return True for a closed file that no later move extends or reads."""
+    match = _PART.fullmatch(part.name)
+    return bool(match and match["last"]) and int(match["last"]) - int(match["first"]) + 1 >= SEGMENTS_A_GROUP
+
+
 def move(home: Path, outcomes: Path) -> None:
     """Move the rows of all workers under ``home`` to Parquet files in ``outcomes``, and remove final segments."""
     with _exclusive(home):

@@ -5,7 +5,8 @@ A host is reached by a command whose standard input and output are those of `hos
 Its clock is measured all the time, because times of clients on different hosts are compared. A request for the host's
 time that takes R shows the difference of both clocks with an error of R/2 at most (Cristian, Probabilistic clock
 synchronization, 1989). The difference at the start places the run's origin on the host's clock; how far the difference
-later moves away from that, plus the error of both measurements, bounds how wrong a time in the rows can be.
+later moves away from that, plus the error of the measurement and what clocks drift in its age, bounds how wrong a time
+in the rows can be.
 """
 
 import asyncio
@@ -17,38 +18,45 @@ from base64 import b64decode
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.load.assignment import Assignment
-from aftershock.workloads.load.host import EVENTS, FOLDERS, LINE_MAX, OUTCOMES
+from aftershock.workloads.load.host import EVENTS, FOLDERS, LINE_MAX, LOGS, OUTCOMES
 
 START_S = 60.0
 """Time limit for a host to answer at its start, in which Python imports the clients' libraries."""
 
+ANSWER_S = 30.0
+"""Time limit for any other answer; a host that needs longer for its clock's time is frozen, or cut off."""
+SAVE_S = 120.0
+"""Time limit to bring the evidence of a minute, or of what is left at the end."""
 _END_S = 30.0
 FIRST_MEASUREMENTS, MEASUREMENTS = 20, 10
-"""Requests for a host's time at its start, and those of which the fastest counts afterwards, one a second.
+"""Requests for a host's time at its start, and those of which the fastest counts afterwards, four a second.
 
 A request that waits behind others for a CPU takes milliseconds, and one that does not some tens of microseconds, so
 that one of ten is enough on a host that is not overloaded.
 """
-_PERIOD_S = 1.0
+_PERIOD_S = 0.25
+DRIFT_PPM = 100
+"""How fast two clocks may drift apart: the quartz of a computer is within 50 ppm of its frequency."""
 
 
 class Difference(NamedTuple):
-    """How far a host's clock is ahead of the runner's, and the largest error of that."""
+    """How far a host's clock is ahead of the runner's, and the largest error of that; by an answer at ``at_ns``."""
 
     ns: int
     error_ns: int
+    at_ns: int = 0
 
 
 def fastest(measured: Sequence[tuple[int, int, int]]) -> Difference:
     """Return the difference of two clocks by the fastest of requests, each (sent, host's time, answered) in ns."""
     sent_ns, host_ns, answered_ns = min(measured, key=lambda one: one[2] - one[0])
-    return Difference(host_ns - (sent_ns + answered_ns) // 2, (answered_ns - sent_ns + 1) // 2)
+    return Difference(host_ns - (sent_ns + answered_ns) // 2, (answered_ns - sent_ns + 1) // 2, answered_ns)
 
 
 class ClientInput:
@@ -90,14 +98,13 @@ class RemoteProcess:
 
 
 class RemoteHost:
-    """One host of a run, from the start of its process to its end, as an async context manager.
+    """One host of a run, from ``open`` to ``close``.
 
     ``command`` starts `host`, up to its arguments. ``home`` is the run directory, to which the host's files go,
-    ``root`` the folder for them on the host. ``log`` gets the host's own output. Methods raise WorkloadError if the
-    host has ended.
+    ``root`` the folder for them on the host. Methods raise WorkloadError if the host has ended.
     """
 
-    def __init__(self, name: str, command: Sequence[str], run_id: str, root: str, home: Path, origin_ns: int) -> None:
+    def __init__(self, name: str, command: Sequence[str], root: str, run_id: str, home: Path, origin_ns: int) -> None:
         self.name = name
         self._command = (*command, run_id, name, root)
         self._home, self._origin_ns = home, origin_ns
@@ -106,13 +113,15 @@ class RemoteHost:
         self._tasks: list[asyncio.Task[None]] = []
         self._asked: deque[tuple[int, asyncio.Future[tuple[int, int, int]]]] = deque()
         self._measured: deque[tuple[int, int, int]] = deque(maxlen=MEASUREMENTS)
-        self._saved: asyncio.Future[None] | None = None
-        self._finishing = False
+        self._saves = count(1)
+        self._saved: dict[int, asyncio.Future[None]] = {}
+        self._failure = ""
         self._over: str | None = None
         self.start = Difference(0, 0)
         self.bound_us = 0
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
+        """Start the host, and measure its clock. Raises WorkloadError if it does not answer in time."""
         (self._home / OUTCOMES).mkdir(exist_ok=True)
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -123,43 +132,48 @@ class RemoteHost:
             async with asyncio.timeout(START_S):
                 measured = [await self._measure() for _ in range(FIRST_MEASUREMENTS)]
         except TimeoutError:
-            await self._end()
-            raise WorkloadError(
-                f"{self._subject} does not answer after {START_S:.0f} s; its log is {self._log}"
-            ) from None
-        except BaseException:
-            await self._end()
-            raise
+            problem = f"{self._subject} does not answer after {START_S:.0f} s; its log is {self._log}"
+            raise WorkloadError(problem) from None
         self.start = fastest(measured)
         self.bound_us = -(-self.start.error_ns // 1000)
-        self._tasks.append(asyncio.create_task(self._keep_measuring()))
-        return self
+        self._tasks.append(asyncio.create_task(self._keep_measuring(self._process)))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self, *, in_order: bool) -> None:
+        """Bring what is left of the evidence, and end the host.
+
+        Raises WorkloadError if evidence is missing, unless the run does not end ``in_order`` and so has its own error.
+        """
         try:
-            with suppress(WorkloadError, TimeoutError):
-                async with asyncio.timeout(_END_S):
-                    await self.save(over=True)
-            if self._measured:  # of a short run fewer than usual
-                self.bound_us = max(self.bound_us, self._bound_us())
+            if self._process:
+                await self.save(over=True)
+                if self._measured:  # of a short run fewer than usual
+                    self.bound_us = max(self.bound_us, self._bound_us())
+        except WorkloadError:
+            if in_order:
+                raise
         finally:
             await self._end()
 
     async def spawn(self, assignment: Assignment, _log: Path) -> RemoteProcess:
         """Start the process of a client."""
         process = self._clients[assignment.worker] = RemoteProcess(self, assignment.worker)
-        origin_ns = self._origin_ns + self.start.ns
-        self.send("start", worker=assignment.worker, origin_ns=origin_ns)
+        self.send("start", worker=assignment.worker, origin_ns=self._origin_ns + self.start.ns)
         await process.started.wait()
         return process
 
     async def save(self, *, over: bool = False) -> None:
         """Bring the rows, transactions, events and logs of the host's clients to the run directory."""
-        self._saved, self._finishing = asyncio.get_running_loop().create_future(), over
-        self.send("save", over=over)
-        await self._saved
+        number, saved = next(self._saves), asyncio.get_running_loop().create_future()
+        self._saved[number] = saved
+        self.send("save", number=number, over=over)
+        try:
+            async with asyncio.timeout(SAVE_S):
+                await saved
+        except TimeoutError:
+            problem = f"{self._subject} did not send its evidence within {SAVE_S:.0f} s; its log is {self._log}"
+            raise WorkloadError(problem) from None
+        finally:
+            del self._saved[number]
 
     def send(self, do: str, **details: Any) -> None:
         if self._over is not None or self._process is None or self._process.stdin is None:
@@ -185,45 +199,53 @@ class RemoteHost:
         self.send("clock")
         return await answer
 
-    async def _keep_measuring(self) -> None:
+    async def _keep_measuring(self, process: Process) -> None:
         with suppress(WorkloadError):
             while True:
-                self._measured.append(await self._measure())
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        self._measured.append(await self._measure())
+                except TimeoutError:
+                    self._fail(process, f"it gave no answer for {ANSWER_S:.0f} s")
+                    return
                 if len(self._measured) == MEASUREMENTS:
                     self.bound_us = max(self.bound_us, self._bound_us())
                 await asyncio.sleep(_PERIOD_S)
 
     def _bound_us(self) -> int:
-        """Return how wrong the host's times may be now, by the measurements of the last seconds."""
+        """Return how wrong the host's times may be now, by the latest measurements."""
         now = fastest(self._measured)
-        return -(-(abs(now.ns - self.start.ns) + now.error_ns) // 1000)
+        drifted_ns = (self._measured[-1][2] - now.at_ns) * DRIFT_PPM // 1_000_000
+        return -(-(abs(now.ns - self.start.ns) + now.error_ns + drifted_ns) // 1000)
+
+    def _fail(self, process: Process, why: str) -> None:
+        self._failure = self._failure or why
+        with suppress(ProcessLookupError):
+            process.kill()
 
     async def _listen(self, process: Process) -> None:
-        why = ""
         try:
             while process.stdout and (line := await process.stdout.readline()):
                 now_ns = time.monotonic_ns()
                 self._hear(json.loads(line), now_ns)
         except (ValueError, KeyError, TypeError) as error:
-            why = f" (it wrote a line that is not its own: {error})"
-        except OSError as error:
-            why = f" (its evidence can't be written: {error})"
-        if why:
-            process.kill()
-        status = await process.wait()
-        why = why or f" (exit status {status})"
-        self._over = f"{self._subject} ended early{why}; its log is {self._log}"
-        reason = json.dumps({"say": "died", "why": self._over}).encode() + b"\n"
-        for client in self._clients.values():
-            if client.returncode is None:
-                client.stdout.feed_data(reason)
-                client.end(None)
-        waiting: list[asyncio.Future[Any]] = [answer for _, answer in self._asked]
-        waiting += [self._saved] if self._saved else []
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(WorkloadError(self._over))
-                answer.exception()  # that it was not awaited is no error
+            self._fail(process, f"it wrote a line that is not its own: {error}")
+        except (WorkloadError, OSError) as error:
+            self._fail(process, f"its evidence can't be written: {error}" if isinstance(error, OSError) else str(error))
+        finally:
+            status = await process.wait()
+            self._over = (
+                f"{self._subject} ended early ({self._failure or f'exit status {status}'}); its log is {self._log}"
+            )
+            reason = json.dumps({"say": "died", "why": self._over}).encode() + b"\n"
+            for client in self._clients.values():
+                if client.returncode is None:
+                    client.stdout.feed_data(reason)
+                    client.end(None)
+            for answer in (*(answer for _, answer in self._asked), *self._saved.values()):
+                if not answer.done():
+                    answer.set_exception(WorkloadError(self._over))
+                    answer.exception()  # that it was not awaited is no error
 
     def _hear(self, message: dict[str, Any], now_ns: int) -> None:
         match message["say"]:
@@ -240,27 +262,37 @@ class RemoteHost:
             case "ended":
                 self._clients[message["worker"]].end(message["status"])
             case "events":
-                descriptor = os.open(self._home / EVENTS, os.O_APPEND | os.O_WRONLY)
-                try:
-                    os.write(descriptor, "".join(f"{line}\n" for line in message["lines"]).encode())
-                finally:
-                    os.close(descriptor)
+                self._append(EVENTS, "".join(f"{line}\n" for line in message["lines"]).encode())
+            case "log":
+                self._append(f"{LOGS}/{_plain(message['name'])}", b64decode(message["content"]))
             case "file":
-                self._write_file(message["path"], b64decode(message["content"]))
+                self._write_file(message["path"], b64decode(message["content"]), last=message["last"])
             case "saved":
                 self._remove_stale(message["parts"])
-                if self._saved and not self._saved.done() and message["over"] >= self._finishing:
-                    self._saved.set_result(None)
+                if (saved := self._saved.get(message["number"])) and not saved.done():
+                    saved.set_result(None)
+            case "failed":
+                raise WorkloadError(message["why"])
 
-    def _write_file(self, relative: str, content: bytes) -> None:
+    def _append(self, name: str, content: bytes) -> None:
+        descriptor = os.open(self._home / name, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
+
+    def _write_file(self, relative: str, piece: bytes, *, last: bool) -> None:
+        """Add the next piece to a file, which takes the place of the one before with its last piece."""
         folder, _, name = relative.partition("/")
-        if folder not in FOLDERS or Path(name).name != name:
+        if folder not in FOLDERS:
             raise ValueError(f"the file {relative}")
-        path = self._home / folder / name
+        path = self._home / folder / _plain(name)
         path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{path.name}.draft")
-        draft.write_bytes(content)
-        draft.replace(path)
+        with draft.open("ab") as file:
+            file.write(piece)
+        if last:
+            draft.replace(path)
 
     def _remove_stale(self, parts: Sequence[str]) -> None:
         """Remove the files of this host's clients that others have replaced (`outcomes`)."""
@@ -281,5 +313,12 @@ class RemoteHost:
             async with asyncio.timeout(_END_S):
                 await process.wait()
         except TimeoutError:
-            process.kill()
+            self._fail(process, "it did not end")
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _plain(name: str) -> str:
+    """Return the name of a file; raise ValueError for a path."""
+    if not name or name in (".", "..") or "/" in name:
+        raise ValueError(f"the file {name}")
+    return name

@@ -193,19 +193,23 @@ def fenced(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]:
     """Return how many commits are comparable, and those that Kafka accepted from a member that had been replaced.
 
     A commit comes from a replaced member if another member got the partition after the committer did (``_turn``) and
-    before the committer sent the commit. A commit without ``took_us``, whose time of sending is unknown, is not
-    comparable.
+    before the committer sent the commit, whatever clocks of several hosts may be apart. A commit without ``took_us``,
+    whose time of sending is unknown, is not comparable.
     """
     by_place: dict[Place, list[Tenure]] = {}
     for tenure in tenures(evidence, client):
         by_place.setdefault(tenure.place, []).append(tenure)
-    examined, accepted = 0, list[Anomaly]()
+    examined, accepted, apart = 0, list[Anomaly](), apart_us(evidence.run)
     for line in evidence.events:
         if line.get("event") != "committed" or line.get("took_us") is None or not client.wrote(line):
             continue
         worker, sent_us = client.reader_of(line), line["t_us"] - line["took_us"]
         for topic, number, offset in line["offsets"]:
-            begun = [tenure for tenure in by_place.get((topic, number), ()) if tenure.start_us <= sent_us]
+            begun = [
+                tenure
+                for tenure in by_place.get((topic, number), ())
+                if tenure.start_us + (apart if tenure.worker != worker else 0) <= sent_us
+            ]
             if begun:
                 examined += 1
                 newest = max(begun, key=_turn(begun))

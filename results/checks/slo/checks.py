@@ -210,6 +210,7 @@ _ONE_CLOCK = ("latency", "service")
 def _within_clocks(evidence: Evidence, check: Check, slo: Measure | Recovery) -> Check:
     """Make a check INCONCLUSIVE whose value is nearer to its limit than clocks of several hosts may be apart.
 
+    Ratios of such times are not decided at all, because what the clocks add to each is unknown.
     The latency of a producer or committer is a difference of two times of one process, so it is exempt.
     """
     apart = apart_us(evidence.run)
@@ -218,10 +219,15 @@ def _within_clocks(evidence: Evidence, check: Check, slo: Measure | Recovery) ->
     )
     unit_us = UNITS_US.get(check.unit)
     decided = check.status in (Status.PASS, Status.FAIL)
-    if not apart or alone or not decided or unit_us is None or check.observed is None or check.threshold is None:
+    if not apart or alone or not decided or check.observed is None or check.threshold is None:
         return check
-    if abs(check.observed - check.threshold) * unit_us > apart:
-        return check
+    if unit_us is not None:
+        if isinstance(slo, Measure) and isinstance(slo.limit, Multiple):
+            apart = round(apart * (1 + float(slo.limit.factor)))  # the limit is measured as well
+        if abs(check.observed - check.threshold) * unit_us > apart:
+            return check
+    elif check.unit != "ratio":
+        return check  # a share, a number of records, or a rate
     why = f"{check.why}; the clocks of the clients' hosts may be {apart / 1e3:.3f} ms apart, so that decides nothing"
     advice = "give the limit more room, or run the clients on one host"
     return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)

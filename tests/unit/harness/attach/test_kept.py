@@ -93,6 +93,14 @@ def test_a_fault_that_cannot_be_kept_is_not_injected(stage: Stage) -> None:
     stage.write("a", "healing", "healed")
 
 
+def test_witnesses_are_not_kept(stage: Stage) -> None:
+    """There is one each second, and a config map holds 1 MiB."""
+    stage.write("a", "intended", "injected")
+    size = len(stage.kept.data[kept_name("a")])
+    stage.write("a", *["witnessed"] * 100)
+    assert size == len(stage.kept.data[kept_name("a")])
+
+
 def test_a_run_that_kept_nothing_is_not_restored(tmp_path: Path) -> None:
     """Such as one on a launched cluster, whose config map has manifests."""
     assert restore({"k1": "{}"}, tmp_path, "run") is None

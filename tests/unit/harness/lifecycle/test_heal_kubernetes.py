@@ -5,7 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from aftershock.errors import ClusterError
+from aftershock.errors import ClusterError, PlanError
+from aftershock.faults.sections.cluster import Attach
+from aftershock.harness.attach.attached import AttachmentDescriptor, read_descriptor
 from aftershock.harness.cluster.kubernetes import cluster as module
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.cluster.kubernetes.cluster import BEAT, Heartbeat
@@ -186,3 +188,51 @@ def test_nodes_that_a_dead_run_has_cordoned_take_pods_again(store: Store, tmp_pa
     assert "m3 cordoned by the run r-api; if it is dead: aftershock heal --kubernetes --run r-api" in said
     assert {"m2", "m3"} == {name for (kind, _, name), item in store.items.items() if kind == "Node" and item["spec"]}
     assert ["r-api: uncordoned m3"] == heal(store, "r-api")[0]
+
+
+def _kept_by(store: Store, run_id: str, owner_label: str, folder: Path) -> None:
+    """Add a run on attached pods whose files are gone, with what it kept beside them."""
+    store.run(run_id, owner_label, folder / "gone", own=False)
+    place = Place(run_id, store.context, "shared", own_namespace=False)
+    pods = {"namespace": "shared", "brokers": {1: "k1"}, "context": "of-the-other-machine"}
+    attach = Attach.model_validate({"bootstrap": "127.0.0.1:1", "kubernetes": pods})
+    AttachmentDescriptor(run_id, attach, (), ()).write(folder)
+    texts = {"attached.json": (folder / "attached.json").read_text(), "run.json": f'{{"owner": "{owner_label}"}}'}
+    store.items["ConfigMap", "shared", place.root]["data"] = texts
+
+
+def test_what_a_run_kept_beside_the_brokers_needs_permission(store: Store, tmp_path: Path) -> None:
+    """Who may write config maps there could name an address to which this machine would send its secrets."""
+    _kept_by(store, "kept", DEAD, tmp_path)
+    before = {*store.items}
+    (problem,) = heal_kubernetes(cast("Api", store), None, print).problems
+    assert "the run kept the undo of its faults on 127.0.0.1:1" in problem
+    asked: list[str] = []
+
+    def refuse(attach: Attach, where: str) -> None:
+        asked.append(f"{attach.bootstrap} {where}")
+        raise PlanError(["not permitted"])
+
+    with pytest.raises(PlanError, match="not permitted"):
+        heal_kubernetes(cast("Api", store), "kept", print, permit=refuse)
+    place = Place("kept", store.context, "shared", own_namespace=False)
+    assert [f"127.0.0.1:1 the config map {place.root} in the namespace shared"] == asked
+    assert before == {*store.items}  # which know the faults
+
+
+def test_what_a_run_kept_is_healed_by_the_context_of_this_machine(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _kept_by(store, "kept", DEAD, tmp_path)
+    healed: list[str | None] = []
+
+    def heal(home: Path, _log: object, *, explicit: bool) -> list[str]:
+        pods = read_descriptor(home).attach.kubernetes
+        healed.append(pods and pods.context)
+        return [f"{home.name}: healed {explicit}"]
+
+    monkeypatch.setattr("aftershock.harness.lifecycle.heal._heal_attached", heal)
+    actions = heal_kubernetes(cast("Api", store), "kept", print, permit=lambda *_: None).actions
+    assert ["kind-test"] == healed
+    assert actions[0] == "kept: healed True"
+    assert not store.items

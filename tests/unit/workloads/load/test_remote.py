@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -13,11 +15,17 @@ import pytest
 
 from aftershock.errors import WorkloadError
 from aftershock.tests.unit.workloads.load.test_fleet import READY_S, S, gone, run_to_the_end, until
+from aftershock.workloads.load import remote
 from aftershock.workloads.load.fleet import Fleet
 from aftershock.workloads.load.process import Death
 from aftershock.workloads.load.remote import Difference, RemoteHost, fastest
 
+# ruff: noqa: PT012 -- a failure of a host may show at the end of its block
+
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
     from aftershock.tests.unit.workloads.conftest import Bench
 
 HERE = (sys.executable, "-P", "-m", "aftershock.workloads.load.host")
@@ -32,11 +40,23 @@ needs_time_namespaces = pytest.mark.skipif(
 )
 
 
-def host(bench: Bench, name: str, command: tuple[str, ...] = HERE) -> RemoteHost:
+def closed(bench: Bench, name: str, command: tuple[str, ...] = HERE) -> RemoteHost:
     home = bench.events.parent
     bench.logs.mkdir(exist_ok=True)
     bench.events.touch()
-    return RemoteHost(name, command, "run-1", str(home / "away" / name), home, bench.origin_ns)
+    return RemoteHost(name, command, str(home / "away" / name), "run-1", home, bench.origin_ns)
+
+
+@asynccontextmanager
+async def host(bench: Bench, name: str, command: tuple[str, ...] = HERE) -> AsyncIterator[RemoteHost]:
+    """Open a host, and close it as a run does."""
+    away, in_order = closed(bench, name, command), False
+    try:
+        await away.open()
+        yield away
+        in_order = True
+    finally:
+        await away.close(in_order=in_order)
 
 
 def rows(bench: Bench, worker: str) -> list[dict[str, Any]]:
@@ -60,18 +80,18 @@ async def test_clients_on_hosts_with_other_clocks_give_the_same_evidence(live_be
             await asyncio.sleep(0.4)
             await asyncio.gather(ahead.save(), near.save())  # in the middle of the load
             assert rows(bench, "p0")
-            await run_to_the_end(fleet, bench, start_us + S)
+            stop_us = bench.now_us() + S
+            await run_to_the_end(fleet, bench, stop_us)
             assert fleet.progress().keys() == {"p0", "p1", "c0"}
             assert all(gone(pid) for pid in fleet.pids().values())
     ended_us = bench.now_us()
     for number, worker in enumerate(("p0", "p1")):
         sent = rows(bench, worker)
-        assert [row["seq"] for row in sent] == [*range(200)]
-        assert [row["intended_us"] - start_us for row in sent] == [2_500 * number + n * 5_000 for n in range(200)]
+        due_us = [*range(start_us + 2_500 * number, stop_us, 5_000)]
+        assert [(row["seq"], row["intended_us"]) for row in sent] == [*enumerate(due_us)]
         assert all(start_us <= row["done_us"] <= ended_us for row in sent)
-    assert sorted((row["producer_id"], row["seq"]) for row in rows(bench, "c0")) == [
-        (producer, n) for producer in range(2) for n in range(200)
-    ]
+    written = sorted((number, row["seq"]) for number in range(2) for row in rows(bench, f"p{number}"))
+    assert sorted((row["producer_id"], row["seq"]) for row in rows(bench, "c0")) == written
     events = [json.loads(line) for line in bench.events.read_text().splitlines()]
     assert {event["worker"] for event in events if event["event"] == "counters"} == {"p0", "p1", "c0"}
     assert all(0 <= event["t_us"] <= ended_us for event in events)
@@ -81,15 +101,17 @@ async def test_clients_on_hosts_with_other_clocks_give_the_same_evidence(live_be
 
 async def test_a_host_that_ends_is_an_error_and_keeps_what_was_saved(live_bench: Bench) -> None:
     bench = live_bench
-    async with host(bench, "w1") as away, Fleet([bench.produce()], bench.logs, spawns={"p0": away.spawn}) as fleet:
-        await fleet.start(READY_S)
-        await fleet.go(bench.now_us() + 50_000)
-        await asyncio.sleep(0.5)
-        await away.save()
-        assert away._process
-        os.kill(away._process.pid, signal.SIGKILL)
-        with pytest.raises(WorkloadError, match=r"the host w1 of the clients ended early \(exit status -9\)"):
-            await fleet.watch()
+    ended = r"the host w1 of the clients ended early \(exit status -9\)"
+    with pytest.raises(WorkloadError, match=ended):  # its last evidence is missing
+        async with host(bench, "w1") as away, Fleet([bench.produce()], bench.logs, spawns={"p0": away.spawn}) as fleet:
+            await fleet.start(READY_S)
+            await fleet.go(bench.now_us() + 50_000)
+            await asyncio.sleep(0.5)
+            await away.save()
+            assert away._process
+            os.kill(away._process.pid, signal.SIGKILL)
+            with pytest.raises(WorkloadError, match=ended):
+                await fleet.watch()
     assert rows(bench, "p0")
     await until(lambda: all(gone(pid) for pid in fleet.pids().values()), "the end of the host's client")
 
@@ -140,22 +162,76 @@ async def test_a_host_that_does_not_start_is_named(bench: Bench) -> None:
 def test_the_fastest_answer_gives_the_difference_of_two_clocks() -> None:
     """Of an answer after R, the host's time may have been read at any moment in between."""
     slow, fast = (1_000, 90_000, 51_000), (60_000, 100_010, 60_020)
-    assert fastest([slow, fast]) == Difference(100_010 - 60_010, 10)
+    assert fastest([slow, fast]) == Difference(100_010 - 60_010, 10, 60_020)
     for true in (100_010 - 60_000, 100_010 - 60_020):
         found = fastest([slow, fast])
         assert abs(found.ns - true) <= found.error_ns
 
 
 def test_a_clock_that_moves_away_widens_the_bound(bench: Bench) -> None:
-    moved = host(bench, "w1")
+    moved = closed(bench, "w1")
     moved.start = Difference(5_000_000, 20_000)
     moved._measured.extend([(0, 5_030_000, 60_000)] * 9)
     assert moved._bound_us() == 30  # nothing but the error of the measurement
     moved._measured.extend([(0, 8_030_000, 60_000)] * 10)
     assert moved._bound_us() == 3_030
+    moved._measured.append((0, 8_030_000, 2 * 10**9 + 60_000))  # two seconds after the fastest
+    assert moved._bound_us() == 3_030 + 200
 
 
 @pytest.mark.parametrize("path", ["run.json", "../outcomes/part-p0.parquet", "outcomes/../run.json", "journal/x"])
 def test_a_host_writes_evidence_of_its_clients_only(bench: Bench, path: str) -> None:
     with pytest.raises(ValueError, match="the file"):
-        host(bench, "w1")._write_file(path, b"")
+        closed(bench, "w1")._write_file(path, b"", last=True)
+
+
+async def test_a_frozen_host_ends_the_run(live_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like one behind a cut network, it would keep the end of the run waiting."""
+    monkeypatch.setattr(remote, "ANSWER_S", 1.0)
+    bench = live_bench
+    with pytest.raises(WorkloadError, match=r"it gave no answer for 1 s"):
+        async with host(bench, "w1") as away, Fleet([bench.produce()], bench.logs, spawns={"p0": away.spawn}) as fleet:
+            await fleet.start(READY_S)
+            assert away._process
+            os.kill(away._process.pid, signal.SIGSTOP)
+            await fleet.watch()
+
+
+async def test_evidence_that_a_host_cannot_write_ends_the_run(live_bench: Bench) -> None:
+    bench = live_bench
+    with pytest.raises(WorkloadError, match=r"the host w1 of the clients ended early \(.*outcomes"):
+        async with host(bench, "w1") as away, Fleet([bench.produce()], bench.logs, spawns={"p0": away.spawn}) as fleet:
+            await fleet.start(READY_S)
+            shutil.rmtree(bench.events.parent / "away" / "w1" / "outcomes")
+            await away.save()
+
+
+async def test_a_line_that_is_no_report_ends_the_run(live_bench: Bench, tmp_path: Path) -> None:
+    """An endless line of a client's process, as of one on this host."""
+    bench = live_bench
+    broken = tmp_path / "broken.py"
+    broken.write_text("import sys; sys.stdout.write('x' * 200_000); sys.stdout.flush(); sys.stdin.read()")
+    planted = f"import aftershock.workloads.load.process as p; p.WORKER = ({sys.executable!r}, {str(broken)!r}); "
+    planted += "import runpy; runpy.run_module('aftershock.workloads.load.host', run_name='__main__')"
+    with pytest.raises(WorkloadError, match=r"the worker wrote a line that is not a report"):
+        async with host(bench, "w1", (sys.executable, "-c", planted)) as away:
+            async with Fleet([bench.produce()], bench.logs, spawns={"p0": away.spawn}) as fleet:
+                await fleet.start(READY_S)
+
+
+async def test_files_that_cannot_change_any_more_leave_the_memory_of_a_host(live_bench: Bench) -> None:
+    """They are whole in the run directory, once, also those that the host sent by itself."""
+    bench = live_bench
+    fast = bench.produce(rate_per_s=60_000, record_size_min=0, record_size_max=0, linger_ms=50)
+    async with host(bench, "w1") as away, Fleet([fast], bench.logs, spawns={"p0": away.spawn}) as fleet:
+        await fleet.start(READY_S)
+        start_us = bench.now_us() + 50_000
+        await fleet.go(start_us)
+        root = bench.events.parent / "away" / "w1" / "outcomes"
+        await until(lambda: any(part.stat().st_size == 0 for part in root.glob("part-*")), "a file that is emptied")
+        stop_us = bench.now_us() + S
+        await fleet.stop(stop_us)
+        await fleet.quit()
+    seqs = [row["seq"] for row in rows(bench, "p0")]
+    assert sorted(seqs) == [*range(len(seqs))]
+    assert len(seqs) == -(-(stop_us - start_us) * 60_000 // 10**6)
