@@ -48,9 +48,9 @@ def gauges(verdict: Verdict, run: Mapping[str, Any]) -> "CollectorRegistry":
     plan, of_answer = verdict.plan, ("client", "fault")
     status = gauge("run_status", "Verdict of the run: 1 for its status.", "status")
     checks = gauge("checks", "Number of checks.", "status")
-    for word in Status:
-        status.labels(plan, word.value.lower()).set(float(verdict.status is word))
-        checks.labels(plan, word.value.lower()).set(sum(check.status is word for check in verdict.checks))
+    for one in Status:
+        status.labels(plan, one.value.lower()).set(float(verdict.status is one))
+        checks.labels(plan, one.value.lower()).set(sum(check.status is one for check in verdict.checks))
     if started := run.get("started_at"):
         began = gauge("run_start_time_seconds", "When the run began, in seconds since 1970.")
         began.labels(plan).set(datetime.fromisoformat(started).timestamp())

@@ -132,7 +132,9 @@ _PART = re.compile(r"part-(?P<worker>[^~]+)(~(?P<first>\d+)(-(?P<last>\d+))?)?\.
 def is_full(part: Path) -> bool:
     """Return True for a closed file that no later move extends or reads."""
     match = _PART.fullmatch(part.name)
-    return bool(match and match["last"]) and int(match["last"]) - int(match["first"]) + 1 >= SEGMENTS_A_GROUP
+    if match is None or not match["last"]:
+        return False
+    return int(match["last"]) - int(match["first"]) + 1 >= SEGMENTS_A_GROUP
 
 
 def move(home: Path, outcomes: Path) -> None:

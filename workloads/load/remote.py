@@ -242,7 +242,8 @@ class RemoteHost:
                 if client.returncode is None:
                     client.stdout.feed_data(reason)
                     client.end(None)
-            for answer in (*(answer for _, answer in self._asked), *self._saved.values()):
+            waiting: list[asyncio.Future[Any]] = [answer for _, answer in self._asked]
+            for answer in (*waiting, *self._saved.values()):
                 if not answer.done():
                     answer.set_exception(WorkloadError(self._over))
                     answer.exception()  # that it was not awaited is no error

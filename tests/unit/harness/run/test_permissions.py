@@ -303,3 +303,16 @@ workloads:
     with pytest.raises(ImageError, match=r"plan\.yaml:10:37: the image acme/billing:2 is not on the Docker engine"):
         prepared.service_images(print)
     assert ["acme/billing:1", "acme/billing:2"] == asked
+
+
+def test_a_strangers_image_of_clients_needs_permission() -> None:
+    """A node would pull it, and run it beside the brokers."""
+    text = (
+        "name: miner\ncluster: {kubernetes: {}}\ntopics: [{name: orders, partitions: 3, replication: 1}]\nworkloads:\n"
+    )
+    pods = "{workers: 2, image: theirs/miner:1}"
+    text += f"  - {{name: orders, produce: {{topic: orders, rate: 10/s}}, run_on: {{kubernetes: {pods}}}}}\n"
+    says = r"plan.yaml:5:\d+: the plan would start containers of the image theirs/miner:1; add --allow-exec"
+    with pytest.raises(PlanError, match=says):
+        prepare(text, (), 1, print)
+    assert not prepare(text, (), 1, print, allow_exec=True).has_worker_pods
