@@ -27,18 +27,16 @@ from dataclasses import replace
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.doubts import Doubts, settled
 from aftershock.results.checks.integrity import Result, unread_advice
-from aftershock.results.checks.slo.measured import LOOK, measured
+from aftershock.results.checks.slo.measured import LOOK, crosses_clocks, decided_by_clocks, measured
 from aftershock.results.checks.slo.readings import cuts
 from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
-from aftershock.results.evidence.hosts import apart_us
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import SAMPLES_MAX, Check, Status, holds
 from aftershock.results.model.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.model.text import recovery
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError
-from aftershock.results.slo.metrics import UNITS_US
 
 USUAL = 0.95  # confidence of the bands in the report
 
@@ -131,13 +129,16 @@ def _of_clients(
             own = replace(own, subject=_versus(first.arm, second.arm))
         if isinstance(slo, Recovery):
             check = _recovered(evidence, facts, own, slo, first)
+            near_us = None if check.observed is None else abs(check.observed * 1_000_000 - slo.limit_us)
+            check = decided_by_clocks(evidence, check, near_us)
         elif compares_arms and slo.confidence is not None:
             check = _in_blocks(facts, own, slo, (first, second))
+            if crosses_clocks(slo):
+                check = decided_by_clocks(evidence, check, 0)  # what clocks add to each of two times is unknown
         else:
             check = measured(evidence, facts, own, slo, (first, second))
         clients = tuple(dict.fromkeys((first, second)))
-        check = _unobserved(evidence, facts, check, slo, clients)
-        checks.append((_within_clocks(evidence, check, slo), clients))
+        checks.append((_unobserved(evidence, facts, check, slo, clients), clients))
     if checks:
         return checks
     if compares_arms:
@@ -202,35 +203,6 @@ def _unobserved(
         )
         check = replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
-
-
-_ONE_CLOCK = ("latency", "service")
-
-
-def _within_clocks(evidence: Evidence, check: Check, slo: Measure | Recovery) -> Check:
-    """Make a check INCONCLUSIVE whose value is nearer to its limit than clocks of several hosts may be apart.
-
-    Ratios of such times are not decided at all, because what the clocks add to each is unknown.
-    The latency of a producer or committer is a difference of two times of one process, so it is exempt.
-    """
-    apart = apart_us(evidence.run)
-    alone = isinstance(slo, Measure) and all(
-        of.about.source in _ONE_CLOCK and of.about.side != "consume" for of in slo.selections
-    )
-    unit_us = UNITS_US.get(check.unit)
-    decided = check.status in (Status.PASS, Status.FAIL)
-    if not apart or alone or not decided or check.observed is None or check.threshold is None:
-        return check
-    if unit_us is not None:
-        if isinstance(slo, Measure) and isinstance(slo.limit, Multiple):
-            apart = round(apart * (1 + float(slo.limit.factor)))  # the limit is measured as well
-        if abs(check.observed - check.threshold) * unit_us > apart:
-            return check
-    elif check.unit != "ratio":
-        return check  # a share, a number of records, or a rate
-    why = f"{check.why}; the clocks of the clients' hosts may be {apart / 1e3:.3f} ms apart, so that decides nothing"
-    advice = "give the limit more room, or run the clients on one host"
-    return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
 def block_cut(slo: Measure) -> Cut:

@@ -26,6 +26,7 @@ from fractions import Fraction
 
 from aftershock.results.checks.slo.readings import UNKNOWN, readings
 from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.hosts import apart_us
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.model.check import Check, Status, holds
 from aftershock.results.model.facts import Facts
@@ -172,6 +173,11 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
     if slo.each == "member" and len({reading.subject for reading in of_subjects}) > 1:
         suffix = f"; {_by_member(slo, of_subjects)}"
     check = replace(check, why=(f"{prefix}: " if prefix else "") + check.why + suffix)
+    if crosses_clocks(slo):
+        factor = float(slo.limit.factor) if isinstance(slo.limit, Multiple) else 0.0
+        value, limit = decisive.reading.value, decisive.limit
+        near_us = None if value is None or limit is None else float(abs(value - limit))
+        check = decided_by_clocks(evidence, check, near_us, factor)
 
     if not unknown or check.status is not Status.PASS:
         return check
@@ -188,6 +194,32 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
             advice = f"find out why failed {about.counted} in outcomes/ have no {slo.each}"
             return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
+
+
+_ONE_CLOCK = ("latency", "service")
+
+
+def crosses_clocks(slo: Measure) -> bool:
+    """Return True if an SLO limits times between several clients.
+
+    The latency of a producer or committer is a difference of two times of one process.
+    """
+    abouts = [of.about for of in slo.selections]
+    own = [about.source in _ONE_CLOCK and about.side in ("produce", "commit") for about in abouts]
+    return any(about.unit == "time" and not alone for about, alone in zip(abouts, own, strict=True))
+
+
+def decided_by_clocks(evidence: Evidence, check: Check, near_us: float | None, factor: float = 0.0) -> Check:
+    """Make a check INCONCLUSIVE if clocks of several hosts may be further apart than its value is from its limit.
+
+    That is ``near_us``, None if there is no value; the limit is ``factor`` times another time, or a constant.
+    """
+    apart = apart_us(evidence.run) * (1 + factor)
+    if not apart or check.status not in (Status.PASS, Status.FAIL) or near_us is None or near_us > apart:
+        return check
+    why = f"{check.why}; the clocks of the clients' hosts may be {apart / 1e3:.3f} ms apart, so that decides nothing"
+    advice = "give the limit more room, or run the clients on one host"
+    return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
 def _by_member(slo: Measure, readings: Sequence[Reading]) -> str:

@@ -302,6 +302,25 @@ def wrong_clock(run: Run) -> None:
 
 
 @defect(
+    "clients on further hosts, and no word of how wrong their clocks were",
+    unsure=("harness/clocks",),
+    says="does not tell how wrong their clocks were",
+)
+def unknown_clocks(run: Run) -> None:
+    run.documents["timeline"]["workloads"][0]["run_on"] = {"workers": 2}
+
+
+@defect(
+    "a latency that is nearer to a multiple of another one than both are exact",
+    unsure=("compare/consume.latency-p50-baseline-fault-to-steady",),
+    says="the clocks of the clients' hosts may be 6.080 ms apart",
+)
+def multiple_within_the_clocks(run: Run) -> None:
+    _hosts(run, 1_200, 700)
+    run.slos("consume.latency p50 in fault <= 2.2 * consume.latency p50 in steady for baseline")
+
+
+@defect(
     "a latency from producer to reader that is nearer to its limit than the clocks of their hosts are exact",
     unsure=("slo/consume.latency-p50-steady",),
     says="the clocks of the clients' hosts may be 1.900 ms apart",
