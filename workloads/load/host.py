@@ -200,7 +200,6 @@ class Host:
                 while (piece := file.read(_PIECE)) or path not in self._logged:
                     self._say("log", name=path.name, content=b64encode(piece).decode())
                     self._logged[path] = file.tell()
-                self._logged[path] = file.tell()
 
 
 async def main(run_id: str, root: Path) -> None:
