@@ -476,8 +476,10 @@ class AttachedCluster:
 
     def clear(self) -> Sequence[str]:
         """Remove the run's group members and helpers, and delete the topics that it created; return their names."""
-        if (plan := self.descriptor.attach.kubernetes) and plan.agent:
-            agents_of(plan, self.run_id, self.kubernetes).remove()
+        plan = self.descriptor.attach.kubernetes
+        agents = agents_of(plan, self.run_id, self.kubernetes) if plan and plan.agent else None
+        if agents:
+            agents.remove()
         if self.descriptor.attach.containers:
             remove_helpers(engine.connect(), self.run_id)
         if self.descriptor.attach.changes_processes:
@@ -509,6 +511,8 @@ class AttachedCluster:
             inserted_proxy.remove(engine.connect(), self.run_id)
         self.descriptor = replace(self.descriptor, created={}, over=True)
         self.descriptor.write(self._home)
+        if agents:
+            agents.forget()  # last, because another machine can repeat what failed before
         return tuple(deleted)
 
     def insert_proxy(self, log: Log) -> None:

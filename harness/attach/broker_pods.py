@@ -340,11 +340,14 @@ class Agents:
         self.api.patch("ConfigMap", self.place.namespace, self.place.root, {"data": texts})
 
     def remove(self) -> None:
-        """Remove the agents, which let all processes go on, and their config map; raise ClusterError if one stays."""
+        """Remove the agents, which let all processes go on; raise ClusterError if one stays."""
         for pod in self._pods():
             self.api.delete("Pod", self.place.namespace, pod["metadata"]["name"])
         if still_lacking(lambda: "they end" if self._pods() else "", _ENDED_S):
             raise ClusterError(f"the agents of the run {self.place.run_id} are still there after {_ENDED_S:.0f} s")
+
+    def forget(self) -> None:
+        """Remove the run's config map, with what it kept."""
         for root in self.api.objects("ConfigMap", self.place.namespace, f"{RUN}={self.place.run_id}"):
             self.api.delete("ConfigMap", self.place.namespace, root["metadata"]["name"])
 

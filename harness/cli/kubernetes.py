@@ -1,11 +1,12 @@
 """Commands about clusters on Kubernetes."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aftershock.errors import AftershockError
+from aftershock.errors import AftershockError, PlanError
 from aftershock.harness.cli.options import OutOption
 
 kubernetes = typer.Typer(help="Prepare a Kubernetes cluster for runs.", no_args_is_help=True)
@@ -60,14 +61,19 @@ def cronjob(
     from aftershock.faults.plans import find
     from aftershock.faults.sections.document import dump_yaml
     from aftershock.harness.cluster.images import build
-    from aftershock.harness.cluster.kubernetes.cron import cron_job
+    from aftershock.harness.cluster.kubernetes.cron import cron_job, hindrances
     from aftershock.harness.lifecycle.launch_kubernetes import role
     from aftershock.harness.run.job import on_kubernetes
 
     file = find(plan)
-    load_plan(file, on_kubernetes(file, [f"cluster.kubernetes.namespace={namespace}"]))
+    name = name or file.stem
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?", name):
+        raise AftershockError(f"`{name}` is no name for a CronJob (small letters, digits and -): give --name NAME")
+    checked = load_plan(file, on_kubernetes(file, [f"cluster.kubernetes.namespace={namespace}"]))
+    if problems := list(hindrances(checked)):
+        raise PlanError(problems)
     documents = cron_job(
-        *(name or file.stem, namespace, schedule, file.read_text(encoding="utf-8")),
+        *(name, namespace, schedule, file.read_text(encoding="utf-8")),
         image or build.runner().name,
         role(namespace),
     )
@@ -92,7 +98,8 @@ def result(
 
     runs = runs_in(out)
     if not runs:
-        raise AftershockError(f"{out} has no run, so there is no result to keep")
+        print(keep_result(Api(), namespace, name, {"status": "the run did not start; see the log of its pod"}))
+        return 0
     home = find_run(runs[0].run_id, out)
     run = read_object(home / "run.json")
     texts = {"run": home.name, "status": str(run.get("why") or run.get("status"))}

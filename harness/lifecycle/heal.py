@@ -28,7 +28,14 @@ from aftershock.errors import AftershockError, ClusterError, EngineError, Eviden
 from aftershock.faults.runtime.record import Undo
 from aftershock.faults.runtime.undo import perform, verify_undo
 from aftershock.faults.sections.cluster import Attach
-from aftershock.harness.attach.attached import AttachedCluster, is_attached, read_descriptor, restore
+from aftershock.harness.attach.attached import DESCRIPTOR_FILE as DESCRIPTOR
+from aftershock.harness.attach.attached import (
+    AttachedCluster,
+    AttachmentDescriptor,
+    is_attached,
+    read_descriptor,
+    restore,
+)
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
 from aftershock.harness.cluster.kubernetes.api import IN_CLUSTER, Api, RefusedError
@@ -169,6 +176,7 @@ def heal_kubernetes(
                 finally:
                     # after a failure the run's objects stay, because they know its faults
                     if is_attached(cluster.home):
+                        _ask(permit, read_descriptor(cluster.home), f"{cluster.home / DESCRIPTOR}")
                         actions += _heal_attached(cluster.home, log, explicit=explicit)
                     else:
                         actions += _heal_kept(api, place, permit, log)
@@ -206,17 +214,23 @@ def _heal_kept(api: Api, place: Place, permit: Callable[[Attach, str], object] |
         if home is None:
             return []
         descriptor = read_descriptor(home)
-        if permit is None:
-            raise ClusterError(
-                f"the run kept the undo of its faults on {descriptor.attach.bootstrap}: heal it by name, with "
-                f"aftershock heal --kubernetes --run {place.run_id}"
-            )
-        permit(descriptor.attach, f"the config map {place.root} in the namespace {place.namespace}")
         if pods := descriptor.attach.kubernetes:
             # the contexts of the other machine's kubeconfig may be missing here, or mean another cluster
             here = pods.model_copy(update={"context": None if api.context == IN_CLUSTER else api.context})
-            replace(descriptor, attach=descriptor.attach.model_copy(update={"kubernetes": here})).write(home)
+            descriptor = replace(descriptor, attach=descriptor.attach.model_copy(update={"kubernetes": here}))
+        _ask(permit, descriptor, f"the config map {place.root} in the namespace {place.namespace}")
+        descriptor.write(home)
         return _heal_attached(home, log, explicit=True)
+
+
+def _ask(permit: Callable[[Attach, str], object] | None, descriptor: AttachmentDescriptor, where: str) -> None:
+    """Ask whether the user permits an attachment; raise ClusterError if nobody can be asked."""
+    if permit is None:
+        raise ClusterError(
+            f"the run kept the undo of its faults on {descriptor.attach.bootstrap}: heal it by name, with "
+            f"aftershock heal --kubernetes --run {descriptor.run_id}"
+        )
+    permit(descriptor.attach, where)
 
 
 def _uncordon(api: Api, run_id: str, cordoned: Mapping[str, list[str]]) -> list[str]:

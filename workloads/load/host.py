@@ -44,7 +44,7 @@ from aftershock.workloads.load.outcomes import convert, is_full, move
 from aftershock.workloads.load.process import WORKER
 from aftershock.workloads.load.transactions import SPOOL as TRANSACTIONS
 
-_PIECE = 1 << 20
+_PIECE, _LINES = 1 << 20, 1_000
 LINE_MAX = 1 << 22
 """Bytes of a line: the largest holds a piece of a file as text."""
 
@@ -161,7 +161,9 @@ class Host:
             whole, newline, _ = file.read().rpartition(b"\n")
         if newline:
             self._events_at += len(whole) + 1
-            self._say("events", lines=whole.decode().split("\n"))
+            lines = whole.decode().split("\n")
+            for first in range(0, len(lines), _LINES):
+                self._say("events", lines=lines[first : first + _LINES])
 
     async def _save(self, number: int | None, *, over: bool) -> None:
         outcomes = self._root / OUTCOMES

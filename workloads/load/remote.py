@@ -117,6 +117,7 @@ class RemoteHost:
         self._saved: dict[int, asyncio.Future[None]] = {}
         self._failure = ""
         self._over: str | None = None
+        self._opened = False
         self.start = Difference(0, 0)
         self.bound_us = 0
 
@@ -134,7 +135,7 @@ class RemoteHost:
         except TimeoutError:
             problem = f"{self._subject} does not answer after {START_S:.0f} s; its log is {self._log}"
             raise WorkloadError(problem) from None
-        self.start = fastest(measured)
+        self.start, self._opened = fastest(measured), True
         self.bound_us = -(-self.start.error_ns // 1000)
         self._tasks.append(asyncio.create_task(self._keep_measuring(self._process)))
 
@@ -144,7 +145,9 @@ class RemoteHost:
         Raises WorkloadError if evidence is missing, unless the run does not end ``in_order`` and so has its own error.
         """
         try:
-            if self._process:
+            if self._process and not self._opened:
+                self._fail(self._process, "it did not start")
+            elif self._process:
                 await self.save(over=True)
                 if self._measured:  # of a short run fewer than usual
                     self.bound_us = max(self.bound_us, self._bound_us())
@@ -230,6 +233,9 @@ class RemoteHost:
                 self._hear(json.loads(line), now_ns)
         except (ValueError, KeyError, TypeError) as error:
             self._fail(process, f"it wrote a line that is not its own: {error}")
+        except asyncio.CancelledError:  # by a second Ctrl-C: clients are waited for, so their host must end
+            self._fail(process, "the run was interrupted")
+            raise
         except (WorkloadError, OSError) as error:
             self._fail(process, f"its evidence can't be written: {error}" if isinstance(error, OSError) else str(error))
         finally:

@@ -5,11 +5,13 @@ namespace needs. The run launches brokers in pods of the same namespace. Its exi
 whose plan did not pass has failed; its result replaces that of the run before in the config map ``<name>-result``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from aftershock.errors import ClusterError
+from aftershock.faults.plan.check import CheckedPlan
+from aftershock.faults.sections.workloads import POD_CLIENTS
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
 from aftershock.harness.cluster.kubernetes.manifests import MANAGED
 
@@ -18,13 +20,35 @@ RESULT_MAX = 900_000
 
 # the pod ends with the run's exit code, whether or not its result could be kept
 _SCRIPT = """\
-aftershock() { python3 -P -m aftershock.harness.cli "$@"; }
-aftershock run /plan/plan.yaml --on kubernetes --set "cluster.kubernetes.namespace=$NAMESPACE" \\
-  --allow-namespace "$NAMESPACE" --out /runs
-code=$?
-aftershock kubernetes result --namespace "$NAMESPACE" --name "$NAME" --out /runs
+python3 -P -m aftershock.harness.cli run /plan/plan.yaml --on kubernetes \\
+  --set "cluster.kubernetes.namespace=$NAMESPACE" --allow-namespace "$NAMESPACE" --out /runs &
+run=$!
+trap 'kill -TERM "$run"' TERM
+code=0
+wait "$run" || code=$?
+while kill -0 "$run" 2>/dev/null; do code=0; wait "$run" || code=$?; done # a signal ends `wait` early
+python3 -P -m aftershock.harness.cli kubernetes result --namespace "$NAMESPACE" --name "$NAME" --out /runs
 exit $code
 """
+
+
+def hindrances(checked: CheckedPlan) -> Iterator[str]:
+    """Yield why a plan can't run in the pod of a job, each with its position in the plan."""
+    position, cluster = checked.source_map.position, checked.plan.cluster
+    for index, workload in enumerate(checked.plan.workloads):
+        for name, arm in workload.arms.items():
+            if arm.client not in POD_CLIENTS:
+                where = position(("workloads", index, "arms", name))
+                ours = " and ".join(POD_CLIENTS)
+                yield f"{where}: the image of the runner has no client {arm.client} (arm `{name}`), only {ours}"
+    if cluster.image:
+        yield f"{position(('cluster', 'image'))}: a job has nobody who permits an image of your own: remove `image`"
+    if cluster.kubernetes and cluster.kubernetes.context:
+        where = position(("cluster", "kubernetes", "context"))
+        yield f"{where}: a pod has no kubeconfig, and runs in its own cluster: remove `context`"
+    if cluster.kubernetes and cluster.kubernetes.nodes:
+        where = position(("cluster", "kubernetes", "nodes"))
+        yield f"{where}: the role of a job is of one namespace, and permits nothing about nodes: remove `nodes`"
 
 
 def cron_job(

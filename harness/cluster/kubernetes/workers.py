@@ -97,7 +97,9 @@ def carry(api: Api, namespace: str, pod: str, arguments: Sequence[str]) -> int:
     with api.session(namespace, pod, _CONTAINER, [*_HOST, *arguments], stdin=True) as session:
         inputs, give_up_s = [sys.stdin.fileno()], float("inf")
         while session.is_open() and time.monotonic() < give_up_s:
-            ready, _, _ = select.select([*inputs, session.sock.sock], [], [], 1.0)
+            # what TLS has decrypted already makes no socket readable
+            pending = getattr(session.sock.sock, "pending", int)()
+            ready, _, _ = select.select([*inputs, session.sock.sock], [], [], 0.0 if pending else 1.0)
             if sys.stdin.fileno() in ready:
                 if data := os.read(sys.stdin.fileno(), _CHUNK):
                     session.write_stdin(data.decode())
@@ -109,8 +111,7 @@ def carry(api: Api, namespace: str, pod: str, arguments: Sequence[str]) -> int:
                 rest = text.encode()
                 while rest:
                     rest = rest[os.write(descriptor, rest) :]
-            if session.is_open():
-                session.read_all()  # it keeps a copy of all output else
+            session._all = type(session._all)()  # noqa: SLF001 -- a copy of all output, without end
         return int(session.returncode or 0) if not session.is_open() else 0
 
 

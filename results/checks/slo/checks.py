@@ -129,12 +129,12 @@ def _of_clients(
             own = replace(own, subject=_versus(first.arm, second.arm))
         if isinstance(slo, Recovery):
             check = _recovered(evidence, facts, own, slo, first)
-            near_us = None if check.observed is None else abs(check.observed * 1_000_000 - slo.limit_us)
-            check = decided_by_clocks(evidence, check, near_us)
+            distance_us = None if check.observed is None else abs(check.observed * 1_000_000 - slo.limit_us)
+            check = decided_by_clocks(evidence, check, [(check.status, distance_us)])
         elif compares_arms and slo.confidence is not None:
             check = _in_blocks(facts, own, slo, (first, second))
             if crosses_clocks(slo):
-                check = decided_by_clocks(evidence, check, 0)  # what clocks add to each of two times is unknown
+                check = decided_by_clocks(evidence, check, [(check.status, 0)])  # what clocks add to each is unknown
         else:
             check = measured(evidence, facts, own, slo, (first, second))
         clients = tuple(dict.fromkeys((first, second)))

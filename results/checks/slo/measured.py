@@ -175,9 +175,8 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
     check = replace(check, why=(f"{prefix}: " if prefix else "") + check.why + suffix)
     if crosses_clocks(slo):
         factor = float(slo.limit.factor) if isinstance(slo.limit, Multiple) else 0.0
-        value, limit = decisive.reading.value, decisive.limit
-        near_us = None if value is None or limit is None else float(abs(value - limit))
-        check = decided_by_clocks(evidence, check, near_us, factor)
+        distances = [(pair.status, _distance_us(pair, factor)) for pair in candidates]
+        check = decided_by_clocks(evidence, check, distances, factor)
 
     if not unknown or check.status is not Status.PASS:
         return check
@@ -209,17 +208,33 @@ def crosses_clocks(slo: Measure) -> bool:
     return any(about.unit == "time" and not alone for about, alone in zip(abouts, own, strict=True))
 
 
-def decided_by_clocks(evidence: Evidence, check: Check, near_us: float | None, factor: float = 0.0) -> Check:
-    """Make a check INCONCLUSIVE if clocks of several hosts may be further apart than its value is from its limit.
+def decided_by_clocks(
+    evidence: Evidence, check: Check, distances_us: Sequence[tuple[Status | None, float | None]], factor: float = 0.0
+) -> Check:
+    """Make a check INCONCLUSIVE if clocks of several hosts may be further apart than values are from their limits.
 
-    That is ``near_us``, None if there is no value; the limit is ``factor`` times another time, or a constant.
+    ``distances_us`` has the status of each value that the check judges, and its distance, None if it has none; a limit
+    is ``factor`` times another time, or a constant. One certain FAIL is enough.
     """
     apart = apart_us(evidence.run) * (1 + factor)
-    if not apart or check.status not in (Status.PASS, Status.FAIL) or near_us is None or near_us > apart:
+    if not apart or check.status not in (Status.PASS, Status.FAIL):
+        return check
+    same = [distance for status, distance in distances_us if status is check.status and distance is not None]
+    open_ = [distance <= apart for distance in same]
+    if not (any(open_) if check.status is Status.PASS else open_ and all(open_)):
         return check
     why = f"{check.why}; the clocks of the clients' hosts may be {apart / 1e3:.3f} ms apart, so that decides nothing"
     advice = "give the limit more room, or run the clients on one host"
     return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+
+
+def _distance_us(pair: Pair, factor: float) -> float | None:
+    """Return how far a value, or an end of its band, is from its limit; None if there is none."""
+    band = pair.baseline.band if pair.baseline else None
+    values = [float(value) for value in (pair.reading.value, *(pair.reading.band or ())) if value is not None]
+    limits = [factor * end for end in band or () if end is not None]
+    limits += [] if pair.limit is None else [float(pair.limit)]
+    return min((abs(value - limit) for value in values for limit in limits), default=None)
 
 
 def _by_member(slo: Measure, readings: Sequence[Reading]) -> str:

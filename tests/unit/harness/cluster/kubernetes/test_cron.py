@@ -5,8 +5,9 @@ from typing import Any, cast
 import pytest
 
 from aftershock.errors import ClusterError
+from aftershock.faults.plan.check import load_plan
 from aftershock.harness.cluster.kubernetes.api import Api, RefusedError
-from aftershock.harness.cluster.kubernetes.cron import RESULT_MAX, cron_job, keep_result
+from aftershock.harness.cluster.kubernetes.cron import RESULT_MAX, cron_job, hindrances, keep_result
 from aftershock.harness.lifecycle.launch_kubernetes import role
 
 PLAN = "name: ours\n"
@@ -59,3 +60,20 @@ def test_what_does_not_fit_is_left_out_and_never_cut() -> None:
     assert {"status": "PASS", "aftershock.prom": "gauges"} == namespace.maps["ours-result"]
     with pytest.raises(ClusterError, match="no part of the result fits into the config map ours-result"):
         keep_result(cast("Api", namespace), "tests", "ours", {"verdict.json": "x" * (RESULT_MAX + 1)})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "arms", "says"),
+    [
+        ("kubernetes: {}", "a: {client: java}", "plan.yaml:4:65: the image of the runner has no client java (arm `a`)"),
+        ("kubernetes: {context: prod}", "a: {}", "a pod has no kubeconfig"),
+        ("kubernetes: {nodes: true}", "a: {}", "permits nothing about nodes"),
+        ("kubernetes: {}", "a: {}, b: {client: reference}", ""),
+    ],
+)
+def test_plans_that_a_job_cannot_run_are_refused(cluster: str, arms: str, says: str) -> None:
+    """Before a night, and not in it."""
+    text = f"name: ours\ncluster: {{{cluster}}}\ntopics: [{{name: t, partitions: 1, replication: 1}}]\n"
+    text += f"workloads: [{{name: w, produce: {{topic: t, rate: 1/s}}, arms: {{{arms}}}}}]\n"
+    assert says in "".join(hindrances(load_plan(text)))
+    assert bool(says) == bool([*hindrances(load_plan(text))])
