@@ -24,6 +24,7 @@ measure is better or worse if the whole interval of the paired differences is on
 * failed records: one in each repetition
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -326,12 +327,18 @@ class Change:
 
 
 def upgrades(arms: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the arms of a plan that are two versions of one client, each with the next one in the plan's order."""
+    """Return the arms of a plan that are two versions of one client, each with the next higher version."""
     by_client: dict[str, list[str]] = {}
     for name, arm in arms.items():
         if arm.get("version") and not name.endswith(ADVISED):
             by_client.setdefault(arm["client"], []).append(name)
-    return [pair for names in by_client.values() for pair in pairwise(names)]
+
+    def number(name: str) -> list[tuple[int, str]]:
+        """2.16.0 is higher than 2.2.0, and a pre-release 2.3.0rc1 is lower than 2.3.0."""
+        words = re.findall(r"\d+|[a-z]+", arms[name]["version"].lower())
+        return [*((int(word), "") if word.isdecimal() else (-1, word) for word in words), (0, "")]
+
+    return [pair for names in by_client.values() for pair in pairwise(sorted(names, key=number))]
 
 
 def changes_of(scenario: str, part: Part, cells: Sequence[Cell]) -> list[Change]:
@@ -369,10 +376,10 @@ def change(scenario: str, before: Cell, after: Cell, found: Sequence[Difference]
     broken = [cell for cell in (before, after) if cell.mark == "broken"]
     signs = {difference.counts for difference in found} - {0}
     reason, word = "", "no difference"
-    if doubt:
-        word, reason = "undecided", doubt
-    elif len(broken) == 1:
+    if len(broken) == 1:  # by a check that failed, which no doubt about the harness excuses
         word, reason = ("worse" if broken[0] is after else "better"), f"{broken[0].client}: {broken[0].reason}"
+    elif doubt:
+        word, reason = "undecided", doubt
     elif not found:
         word, reason = "undecided", f"fewer than {UNITS_MIN} repetitions took effect for both"
     elif signs:

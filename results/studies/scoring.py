@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from aftershock.results.model.check import Check, Status
+from aftershock.results.model.rules import RULES
 from aftershock.results.model.text import amount
 from aftershock.results.studies.audit import (
     ADVISED,
@@ -283,9 +284,13 @@ def _by_unit(counts: Recount, client: str, of_arm: Callable[[str], Mapping[int, 
 
 
 def cluster_checks(part: Part) -> list[Check]:
-    """Return the checks of a run that did not pass, and belong to the brokers or the ideal client."""
+    """Return the checks of a run that did not pass, and belong to the brokers or the ideal client.
+
+    An SLO that counts the records of all arms (``lost == 0``) belongs to the client whose integrity check fails.
+    """
+    counts = {f"slo/{rule}" for rule in RULES}
     return [
         check
         for check in part.run.verdict.checks
-        if check.arm in (None, IDEAL) and check.gate and check.status is not Status.PASS
+        if check.arm in (None, IDEAL) and check.gate and check.status is not Status.PASS and check.id not in counts
     ]

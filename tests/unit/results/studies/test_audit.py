@@ -238,5 +238,8 @@ def test_only_versions_of_one_client_are_an_upgrade(tmp_path: Path) -> None:
     arms |= {"d": {"client": "sarama", "version": "2"}, "d-advised": {"client": "sarama", "version": "2"}}
     arms |= {"e": {"client": "sarama", "version": "3"}}
     assert [("b", "d"), ("d", "e")] == upgrades(arms)
+    versions = ("2.16.0", "2.2.0", "2.3.0", "2.3.0rc1")
+    numbered = {version: {"client": "librdkafka", "version": version} for version in versions}
+    assert [("2.2.0", "2.3.0rc1"), ("2.3.0rc1", "2.3.0"), ("2.3.0", "2.16.0")] == upgrades(numbered)
     plain = run(tmp_path / "run", GOOD)
     assert [] == changes_of("leader-crashes", plain, cells_of("leader-crashes", plain))

@@ -149,5 +149,6 @@ def test_counts_of_copies_are_added(tmp_path: Path) -> None:
 def test_the_checks_of_the_cluster_are_those_of_no_client(tmp_path: Path) -> None:
     replica = Check("integrity/replica", "integrity", "log", Status.FAIL, 9, 1, "", "2 replicas differ")
     ideal = replace(OPEN, arm="ideal")
-    part = audited(tmp_path / "run", {"java": (3.0, 3.0), "ideal": (1.0, 1.0)}, replica, ideal, BAD, GOOD)
+    of_all = Check("slo/lost", "slo", "all arms", Status.FAIL, 9, 1, "records", "2 of 9 records")  # those of BAD
+    part = audited(tmp_path / "run", {"java": (3.0, 3.0), "ideal": (1.0, 1.0)}, replica, ideal, BAD, GOOD, of_all)
     assert [replica, ideal] == cluster_checks(part)
