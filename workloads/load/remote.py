@@ -34,11 +34,11 @@ ANSWER_S = 30.0
 SAVE_S = 120.0
 """Time limit to bring the evidence of a minute, or of what is left at the end."""
 _END_S = 30.0
-FIRST_MEASUREMENTS, MEASUREMENTS = 20, 10
-"""Requests for a host's time at its start, and those of which the fastest counts afterwards, four a second.
+FIRST_MEASUREMENTS, MEASUREMENTS = 20, 40
+"""Requests for a host's time at its start, and those of which the best counts afterwards, four a second.
 
 A request that waits behind others for a CPU takes milliseconds, and one that does not some tens of microseconds, so
-that one of ten is enough on a host that is not overloaded.
+that one of those of ten seconds is good enough on a host that is not overloaded.
 """
 _PERIOD_S = 0.25
 DRIFT_PPM = 100
@@ -216,10 +216,15 @@ class RemoteHost:
                 await asyncio.sleep(_PERIOD_S)
 
     def _bound_us(self) -> int:
-        """Return how wrong the host's times may be now, by the latest measurements."""
-        now = fastest(self._measured)
-        drifted_ns = (self._measured[-1][2] - now.at_ns) * DRIFT_PPM // 1_000_000
-        return -(-(abs(now.ns - self.start.ns) + now.error_ns + drifted_ns) // 1000)
+        """Return how wrong the host's times may be now: each of the latest measurements is a bound."""
+        now_ns = self._measured[-1][2]
+
+        def bound_ns(measured: tuple[int, int, int]) -> int:
+            then = fastest([measured])
+            drifted_ns = (now_ns - then.at_ns) * DRIFT_PPM // 1_000_000
+            return abs(then.ns - self.start.ns) + then.error_ns + drifted_ns
+
+        return -(-min(map(bound_ns, self._measured)) // 1000)
 
     def _fail(self, process: Process, why: str) -> None:
         self._failure = self._failure or why

@@ -171,9 +171,9 @@ def test_the_fastest_answer_gives_the_difference_of_two_clocks() -> None:
 def test_a_clock_that_moves_away_widens_the_bound(bench: Bench) -> None:
     moved = closed(bench, "w1")
     moved.start = Difference(5_000_000, 20_000)
-    moved._measured.extend([(0, 5_030_000, 60_000)] * 9)
-    assert moved._bound_us() == 30  # nothing but the error of the measurement
-    moved._measured.extend([(0, 8_030_000, 60_000)] * 10)
+    moved._measured.extend([(0, 5_530_000, 1_060_000), (0, 5_030_000, 60_000)])
+    assert moved._bound_us() == 30  # nothing but the error of the better measurement
+    moved._measured.extend([(0, 8_030_000, 60_000)] * remote.MEASUREMENTS)
     assert moved._bound_us() == 3_030
     moved._measured.append((0, 8_030_000, 2 * 10**9 + 60_000))  # two seconds after the fastest
     assert moved._bound_us() == 3_030 + 200
