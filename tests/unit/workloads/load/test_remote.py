@@ -59,7 +59,7 @@ async def host(bench: Bench, name: str, command: tuple[str, ...] = HERE) -> Asyn
         await away.close(in_order=in_order)
 
 
-def ended(pid: int) -> bool:
+def no_more_runs(pid: int) -> bool:
     """Return True for a process without a parent, too, that nobody has asked for its status yet."""
     with suppress(FileNotFoundError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -120,7 +120,7 @@ async def test_a_host_that_ends_is_an_error_and_keeps_what_was_saved(live_bench:
             with pytest.raises(WorkloadError, match=ended):
                 await fleet.watch()
     assert rows(bench, "p0")
-    await until(lambda: all(ended(pid) for pid in fleet.pids().values()), "the end of the host's client")
+    await until(lambda: all(no_more_runs(pid) for pid in fleet.pids().values()), "the end of the host's client")
 
 
 async def test_a_client_that_crashes_on_a_host_ends_alone(live_bench: Bench) -> None:
