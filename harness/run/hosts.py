@@ -59,8 +59,8 @@ def hosting(timeline: Timeline, cluster: Target, spool: Path) -> Iterator[Mappin
 class ClientHosts:
     """Hosts of one run, as an async context manager around that of the fleet.
 
-    ``clients`` are those of each host, by its name. When the block has ended, the evidence is complete, and ``run.json``
-    tells how exact the hosts' clocks were.
+    ``clients`` are those of each host, by its name. When the block has ended, the evidence is complete, and
+    ``run.json`` tells how exact the hosts' clocks were.
     """
 
     def __init__(
