@@ -32,7 +32,7 @@ import shutil
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from base64 import b64encode
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -41,7 +41,7 @@ from typing import Any
 
 from aftershock.workloads.load.assignment import parse_assignment
 from aftershock.workloads.load.outcomes import convert, is_full, move
-from aftershock.workloads.load.process import WORKER
+from aftershock.workloads.load.process import start_worker
 from aftershock.workloads.load.transactions import SPOOL as TRANSACTIONS
 
 _PIECE, _LINES = 1 << 20, 1_000
@@ -111,11 +111,7 @@ class Host:
         self._output.write(json.dumps({"say": say} | details).encode() + b"\n")
 
     async def _start(self, worker: str, origin_ns: int) -> None:
-        with (self._root / LOGS / f"{worker}.log").open("ab") as log:
-            command = (*WORKER, self._run_id, worker)
-            client = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True
-            )
+        client = await start_worker(self._run_id, worker, self._root / LOGS / f"{worker}.log")
         self._clients[worker], self._unassigned[worker] = client, origin_ns
         self._say("started", worker=worker, pid=client.pid)
         self._keep(self._relay(worker, client))

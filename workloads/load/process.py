@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -116,20 +116,20 @@ Spawn = Callable[[Assignment, Path], Awaitable[Started]]
 """Function that starts the process of a worker, whose log lines belong to a file."""
 
 
-async def spawn_here(assignment: Assignment, log: Path) -> Started:
-    """Start a worker as a child process.
+async def start_worker(run_id: str, worker: str, log: Path) -> Process:
+    """Start a worker as a child process, which still needs its assignment.
 
     The worker has its own session, because the runner handles Ctrl-C, and to find the worker's children. `heal` and
     faults on clients find the worker by the names on its command line.
     """
     with log.open("ab") as stderr:
         return await asyncio.create_subprocess_exec(
-            *(*WORKER, assignment.run_id, assignment.worker),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=stderr,
-            start_new_session=True,
+            *WORKER, run_id, worker, stdin=PIPE, stdout=PIPE, stderr=stderr, start_new_session=True
         )
+
+
+async def spawn_here(assignment: Assignment, log: Path) -> Started:
+    return await start_worker(assignment.run_id, assignment.worker, log)
 
 
 class WorkerProcess:
