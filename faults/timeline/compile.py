@@ -210,7 +210,7 @@ def _workload(workload: Workload, first_rack: str, plan: Plan, expansion: Expans
             sections["pipe"]["reserve"] = reserve
     if on := workload.run_on:
         pods = on.kubernetes and on.kubernetes.model_dump(mode="json", exclude={"workers"}, exclude_none=True)
-        sections["run_on"] = {"workers": on.count} | ({"kubernetes": pods} if pods else {})
+        sections["run_on"] = {"workers": on.count} | ({"kubernetes": pods} if pods is not None else {})
     sections["arms"] = {}
     for name, arm in workload.arms.items():
         data: dict[str, Any] = {"client": arm.client, "settings": dict(arm.settings), "client_rack": arm.client_rack}

@@ -148,10 +148,11 @@ async def _run_load(
         run.record_death(client, death)
 
     hosts = ClientHosts(hosts_of(timeline, clients), places, home, clock)
+    spawns = hosts.spawns
     for client in clients:
-        if client.worker in hosts.spawns:
+        if client.worker in spawns:
             note_elsewhere(spool, client)
-    fleet = Fleet(clients, home.path / "logs", died, hosts.spawns)
+    fleet = Fleet(clients, home.path / "logs", died, spawns)
     leaders = LeaderRecorder(cluster, timeline, home, clock)
     groups = GroupRecorder(cluster, timeline, home, clock, spool)
     if cluster.wire_proxy is not None:

@@ -113,15 +113,13 @@ class ClientHosts:
         self._tell()
 
     def _tell(self) -> None:
-        if self._hosts:
-            self._home.update(**{HOSTS: self.facts()})
-
-    def readings(self) -> list[Reading]:
-        return [Reading(None, f"clock.bound_us/{name}", host.bound_us) for name, host in self._hosts.items()]
-
-    def facts(self) -> list[dict[str, object]]:
-        """Return the clients of each host, and the bound of the errors of their times."""
-        return [
+        """Write the clients of each host, and the bound of the errors of their times, to ``run.json``."""
+        facts = [
             {"name": name, "clients": [*self._clients[name]], "clock_bound_us": host.bound_us}
             for name, host in self._hosts.items()
         ]
+        if facts:
+            self._home.update(**{HOSTS: facts})
+
+    def readings(self) -> list[Reading]:
+        return [Reading(None, f"clock.bound_us/{name}", host.bound_us) for name, host in self._hosts.items()]
