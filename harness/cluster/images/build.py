@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -48,7 +48,7 @@ _PACKAGES = ("openjdk-17-jre-headless", "ca-certificates", "iptables", "ethtool"
 _PYTHON, _PYTHON_VERSION = ("python3-minimal", "python3", "ca-certificates"), "3.11"  # that of the suite
 _CLIENT_PACKAGES = ("confluent-kafka", "crc32c", "google-re2", "kio", "numpy", "pyarrow", "pydantic")
 """Packages that client processes import, at the versions that are installed here."""
-_PACKAGE = Path(__file__).parents[3]
+_SOURCE = Path(__file__).parents[3]
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 _TRIMMED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _KAFKA_MIN = (
@@ -117,15 +117,13 @@ def worker() -> Recipe:
         build.debian(_PYTHON)
         package = build.context / "lib" / "aftershock"
         for file in _client_code():
-            copy = package / file.relative_to(_PACKAGE)
+            copy = package / file.relative_to(_SOURCE)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
         build.pip_install(*(f"{name}=={metadata.version(name)}" for name in _CLIENT_PACKAGES))
 
-    digest = hashlib.sha256()
-    for file in _client_code():
-        digest.update(f"{file.relative_to(_PACKAGE).as_posix()}\0".encode() + file.read_bytes())
-    pinned = (*_PYTHON, *(f"{name} {metadata.version(name)}" for name in _CLIENT_PACKAGES), digest.hexdigest())
+    packages = (f"{name} {metadata.version(name)}" for name in _CLIENT_PACKAGES)
+    pinned = (*_PYTHON, *packages, _digest(_client_code()))
     step = ("Debian with Python, and packages (debootstrap, pip)", 60)
     return Recipe("worker", metadata.version("aftershock"), download, step, build_s=15, pinned=pinned)
 
@@ -134,7 +132,7 @@ def runner() -> Recipe:
     """Return the recipe of the image of a pod in which `aftershock` itself runs: Python, Java, and this version."""
 
     def download(build: "Build") -> None:
-        if not (_PACKAGE / "pyproject.toml").is_file():
+        if not (_SOURCE / "pyproject.toml").is_file():
             raise StepError(
                 "the image of a runner is built from the source of Aftershock: call this from its repository"
             )
@@ -142,26 +140,32 @@ def runner() -> Recipe:
         wheels, pins = build.scratch / "wheels", build.scratch / "pins.txt"
         # Spark has a source distribution only
         spark = f"pyspark=={metadata.version('pyspark')}"
-        build.run([*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, spark, _PACKAGE])
+        build.run([*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, spark, _SOURCE])
         here = {one.name.lower(): one.version for one in metadata.distributions()}
         pins.write_text("".join(f"{name}=={number}\n" for name, number in here.items() if name != "aftershock"))
         (own,) = wheels.glob("aftershock-*.whl")
         (spark_wheel,) = wheels.glob("pyspark-*.whl")
         build.pip_install("--constraint", pins, f"{own}[kubernetes,prometheus]", spark_wheel)
 
-    digest = hashlib.sha256()
-    for file in sorted(_PACKAGE.rglob("*.py")):
-        if not {"tests", ".venv", "build"} & {*file.relative_to(_PACKAGE).parts}:
-            digest.update(f"{file.relative_to(_PACKAGE).as_posix()}\0".encode() + file.read_bytes())
+    excluded = {"tests", ".venv", "build"}
+    code = (file for file in sorted(_SOURCE.rglob("*.py")) if not excluded & {*file.relative_to(_SOURCE).parts})
     step = ("Debian with Python and Java, and packages (debootstrap, pip)", 180)
-    pinned = (*_PYTHON, *_PACKAGES, metadata.version("pyspark"), digest.hexdigest())
+    pinned = (*_PYTHON, *_PACKAGES, metadata.version("pyspark"), _digest(code))
     return Recipe("runner", metadata.version("aftershock"), download, step, build_s=60, pinned=pinned)
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """Return a checksum of the names and the contents of files of this package."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(_SOURCE).as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def _client_code() -> list[Path]:
     """Return the files of this package that client processes import."""
-    tree = [path for path in (_PACKAGE / "workloads").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    return sorted([*tree, *(_PACKAGE / name for name in ("__init__.py", "errors.py", "names.py", "redaction.py"))])
+    tree = [path for path in (_SOURCE / "workloads").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return sorted([*tree, *(_SOURCE / name for name in ("__init__.py", "errors.py", "names.py", "redaction.py"))])
 
 
 def kafka(version: str) -> Recipe:
