@@ -37,6 +37,12 @@ def running(nodes: int = 1) -> Iterator[str]:
             subprocess.run([CI, "down"], check=True)
 
 
+def objects(api: Api) -> list[tuple[str, str]]:
+    """Return kind and name of each object of the kinds that Aftershock creates."""
+    kinds = ("Namespace", "Pod", "Service", "ConfigMap", "PersistentVolumeClaim")
+    return sorted((kind, item["metadata"]["name"]) for kind in kinds for item in api.objects(kind))
+
+
 def as_user(
     api: Api, namespace: str, folder: Path, *, name: str = "aftershock-ci", role: Iterable[dict[str, Any]] = ()
 ) -> str:

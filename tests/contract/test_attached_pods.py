@@ -23,7 +23,7 @@ from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.lifecycle.launch_kubernetes import role
 from aftershock.harness.safety.ownership import RUN
-from aftershock.tests.local_kubernetes import as_user, running
+from aftershock.tests.local_kubernetes import as_user, objects, running
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(600)]
 NAMESPACE, NAME = "shop", "prod-kafka"
@@ -153,15 +153,10 @@ def bootstrap(api: Api) -> Iterator[str]:
 def unchanged(api: Api, bootstrap: str) -> Iterator[None]:
     """Assert that the pods are as they were, apart from starts, and that no object of ours is left."""
     assert bootstrap
-
-    def objects() -> list[tuple[str, str]]:
-        kinds = ("Namespace", "Pod", "Service", "ConfigMap", "PersistentVolumeClaim")
-        return sorted((kind, item["metadata"]["name"]) for kind in kinds for item in api.objects(kind))
-
-    before = objects()
+    before = objects(api)
     yield
     assert "" == still_lacking(lambda: not_ready(api), READY_S)
-    assert before == objects()
+    assert before == objects(api)
 
 
 def ended(plan: Path, address: str, out: Path, kubeconfig: str = "") -> "subprocess.CompletedProcess[str]":

@@ -11,7 +11,7 @@ import pytest
 
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.lifecycle.launch_kubernetes import role
-from aftershock.tests.local_kubernetes import as_user, running
+from aftershock.tests.local_kubernetes import as_user, objects, running
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(300)]
 NAMESPACE = "refusals"
@@ -43,14 +43,9 @@ def api(kubeconfig: str) -> Iterator[Api]:
 @pytest.fixture
 def left(api: Api) -> Iterator[None]:
     """Assert that a test leaves no object of ours."""
-
-    def objects() -> list[tuple[str, str]]:
-        kinds = ("Namespace", "Pod", "Service", "ConfigMap", "PersistentVolumeClaim")
-        return sorted((kind, item["metadata"]["name"]) for kind in kinds for item in api.objects(kind))
-
-    before = objects()
+    before = objects(api)
     yield
-    assert before == objects()
+    assert before == objects(api)
 
 
 def refusal(tmp_path: Path, *options: str, kubeconfig: str = "") -> str:

@@ -14,7 +14,7 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.kubernetes.api import Api
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.safety.ownership import RUN
-from aftershock.tests.local_kubernetes import running
+from aftershock.tests.local_kubernetes import objects, running
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -44,14 +44,9 @@ def api() -> Iterator[Api]:
 @pytest.fixture
 def unchanged(api: Api) -> Iterator[None]:
     """Assert that a test leaves no object of ours."""
-
-    def objects() -> list[tuple[str, str]]:
-        kinds = ("Namespace", "Pod", "Service", "ConfigMap", "PersistentVolumeClaim")
-        return sorted((kind, item["metadata"]["name"]) for kind in kinds for item in api.objects(kind))
-
-    before = objects()
+    before = objects(api)
     yield
-    assert before == objects()
+    assert before == objects(api)
 
 
 def started(tmp_path: Path) -> "subprocess.Popen[str]":
