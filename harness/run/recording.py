@@ -171,9 +171,8 @@ async def keep_saving(
     """Move the clients' rows, metrics and events to the disk, every SAVE_PERIOD_S.
 
     ``fetch`` brings the rows of clients on other hosts to the disk. Rows are moved earlier if the clients are so fast
-    that their rows would fill the shared memory. ``saved`` receives
-    the number of rows on the disk, and the time before which all rows are there. Raises EvidenceError if nothing can be
-    written.
+    that their rows would fill the shared memory. ``saved`` receives the number of rows on the disk, and the time before
+    which all rows are there. Raises EvidenceError if nothing can be written.
     """
     saved_s, kept = time.monotonic(), 0
 

@@ -81,7 +81,7 @@ def gauges(verdict: Verdict, run: Mapping[str, Any]) -> "CollectorRegistry":
 def gauges_text(verdict: Verdict, run: Mapping[str, Any]) -> str:
     """Return the gauges of a run in the text format."""
     registry = gauges(verdict, run)
-    from prometheus_client import generate_latest  # noqa: PLC0415
+    from prometheus_client import generate_latest  # noqa: PLC0415 -- an extra
 
     return generate_latest(registry).decode()
 
@@ -89,7 +89,7 @@ def gauges_text(verdict: Verdict, run: Mapping[str, Any]) -> str:
 def write_gauges(verdict: Verdict, run: Mapping[str, Any], file: Path) -> None:
     """Write the gauges of a run to a file, whose name must end in ``.prom`` for the collector; replaced as a whole."""
     registry = gauges(verdict, run)
-    from prometheus_client import write_to_textfile  # noqa: PLC0415
+    from prometheus_client import write_to_textfile  # noqa: PLC0415 -- an extra
 
     try:
         write_to_textfile(str(file), registry)

@@ -70,7 +70,7 @@ def cron_job(
             {"name": "plan", "mountPath": "/plan"},
             {"name": "runs", "mountPath": "/runs"},
             # what clients record; the runtime's own has 64 MiB
-            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
+            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 -- a mount, no file
         ],
     }
     pod = {

@@ -231,9 +231,8 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[int, list[Anomaly]]
     """Return the number of the client's tenures, and an anomaly of the earlier owner for each overlap with another.
 
     An overlap lasts from the later assignment to the end of either tenure, and longer than clocks of members on several
-    hosts may be apart. An overlap of two members of this
-    client is counted once, as one of the later tenure. An owner that ``churn`` may have killed before is no owner:
-    whether it lived can only be seen by its deliveries.
+    hosts may be apart. An overlap of two members of this client is counted once, as one of the later tenure. An owner
+    that ``churn`` may have killed before is no owner: whether it lived can only be seen by its deliveries.
     """
     group = group_of(evidence, client)
     mates = [mate for mate in evidence.clients if mate != client and group and group_of(evidence, mate) == group]
