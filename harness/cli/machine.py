@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +36,7 @@ def images(
         ),
     ] = None,
 ) -> int:
-    """List Aftershock's local Docker images; with --ensure, get missing images, and prepare a faster Spark start.
+    """List Aftershock's local Docker images; with --ensure, get missing images.
 
     With --check, the exit code is 0 if the image keeps the contract of docs/KAFKA.md, 1 if it breaks a line, and 2 if
     the image is not on the Docker engine.
@@ -48,7 +47,6 @@ def images(
     from aftershock.harness.lifecycle.launch import images_for
     from aftershock.harness.run.job import prepare
     from aftershock.harness.run.progress import Progress
-    from aftershock.results.spark.session import ensure_archive
 
     log = Progress().log
     if check and (ensure or plan or kafka or runner):
@@ -66,24 +64,20 @@ def images(
             print(result, flush=True)
             broken = broken or bool(result.problem)
         return int(broken)
-    with ThreadPoolExecutor(1) as beside:  # the archive needs no image
-        archive = beside.submit(ensure_archive, log) if job or ensure else None
-        if job:
-            images_for(client, job.spec, log)
-            if job.has_java_clients:
-                engine.java_client_image(client, job.spec.kafka, log)
-            job.service_images(log)
-            if job.has_worker_pods:
-                engine.worker_image(client, log)
-        elif ensure:
-            engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
-            engine.toxiproxy_image(client, log)
-            engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)
-            engine.tools_image(client, log)
-        if runner:
-            engine.runner_image(client, log)
-        if archive:
-            archive.result()
+    if job:
+        images_for(client, job.spec, log)
+        if job.has_java_clients:
+            engine.java_client_image(client, job.spec.kafka, log)
+        job.service_images(log)
+        if job.has_worker_pods:
+            engine.worker_image(client, log)
+    elif ensure:
+        engine.kafka_image(client, kafka or engine.DEFAULT_KAFKA, log)
+        engine.toxiproxy_image(client, log)
+        engine.java_client_image(client, kafka or engine.DEFAULT_KAFKA, log)
+        engine.tools_image(client, log)
+    if runner:
+        engine.runner_image(client, log)
     local_images = engine.images_here(client)
     for image in local_images:
         print(f"{image.name}  {image.size_bytes / 1e6:.0f} MB  {image.digest}")

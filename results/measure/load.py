@@ -35,7 +35,7 @@ from aftershock.names import topic_names
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.model.facts import MissingRows, SentRows
 from aftershock.results.slo import Side
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, lowest
 from aftershock.results.tables.dims import Dims
 from aftershock.results.tables.gate import NO_ID
 
@@ -288,12 +288,12 @@ def _lanes(rows: DataFrame) -> DataFrame:
     missing = F.expr("(seq - previous) div topics - 1")
     ranges = numbered.withColumns({"previous": previous, "previous_us": F.lag("intended_us").over(before)})
     ranges = ranges.withColumn("missing", missing)
-    span = F.struct("missing", "previous_us", "intended_us")
-    length = F.when(F.col("missing") > 0, F.struct("missing", -F.col("seq")))  # of equally long spans the first ones
+    # of equally long spans the first ones
+    span = F.struct((-F.col("missing")).alias("order"), "seq", "missing", "previous_us", "intended_us")
     return ranges.groupBy(*_PROCESS, "lane").agg(
         F.count(F.when(F.col("missing") >= 0, True)).alias("rows"),
         F.count(F.when(F.col("missing") < 0, True)).alias("repeated"),
-        F.max_by(span, length, SPANS_MAX).alias("spans"),
+        lowest(F.when(F.col("missing") > 0, span), SPANS_MAX).alias("spans"),
         F.max("seq").alias("last"),
         F.max("intended_us").alias("last_us"),
     )

@@ -54,7 +54,7 @@ from aftershock.results.model.facts import (
     SentRows,
 )
 from aftershock.results.spark.conf import Load, load_of
-from aftershock.results.spark.tables import Tables, of_one_task, tables
+from aftershock.results.spark.tables import Tables, store, stores_tables, tables
 from aftershock.results.tables.dims import Dims, LeftOut, Scene, dims, parted
 from aftershock.results.tables.gate import open_gate
 from aftershock.results.tables.names import with_names
@@ -85,19 +85,18 @@ def measure(
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
     recorded, small = tables(spark, runs), dims(spark, runs, left_out)
-    causes = [explanations(evidence) for evidence in runs]
+    causes, stores = [explanations(evidence) for evidence in runs], stores_tables(spark)
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
 
         def persist(rows: DataFrame) -> DataFrame:
-            if of_one_task(spark):
-                # the queries on a cached table would contain its plan, and planning them takes longer than its rows
-                return rows.localCheckpoint()
+            if stores:
+                return store(rows)
             resources.callback(rows.persist().unpersist)
             return rows
 
         def stored(rows: DataFrame) -> DataFrame:
-            """Store a table that is computed as fast as it is read, unless the evidence is large."""
-            return persist(rows) if of_one_task(spark) else rows
+            """Store a table that Spark computes as fast as it reads it, unless the evidence is large."""
+            return persist(rows) if stores else rows
 
         def proxy_bytes() -> DataFrame | None:
             rows = [(run, *astuple(passage)) for run, evidence in enumerate(runs) for passage in passages(evidence)]

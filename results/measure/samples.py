@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.records import undeliverable, with_unreached
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, union
 from aftershock.results.tables.dims import SLOT_US, Dims
 from aftershock.results.tables.gate import acked, cleared
 
@@ -74,7 +74,7 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
             F.when(F.col("delivery").isNull(), F.lit(MISSING)).otherwise(F.lit("ok")).alias("status"),
         )
     )
-    return recorded.unionByName(of_ledger, allowMissingColumns=True)
+    return union(recorded, of_ledger)
 
 
 def transactions(read: Tables) -> DataFrame:
@@ -92,7 +92,7 @@ def transactions(read: Tables) -> DataFrame:
         F.lit(True).alias("due"),
         F.lit(True).alias("timed"),
     )
-    return read.outcomes.limit(0).select(*_COLUMNS).unionByName(rows, allowMissingColumns=True)
+    return union(read.outcomes.limit(0).select(*_COLUMNS), rows)
 
 
 def ok() -> Column:

@@ -34,7 +34,7 @@ from pyspark.sql import functions as F
 from aftershock.results.evidence.groups import reader_events
 from aftershock.results.measure.samples import client, ok
 from aftershock.results.model.check import SAMPLES_MAX
-from aftershock.results.spark.tables import beside
+from aftershock.results.spark.tables import beside, lowest
 from aftershock.results.tables.dims import Dims, firsts, longs
 from aftershock.results.tables.names import CLIENT_COLUMNS, hash_of
 
@@ -44,6 +44,8 @@ _WHO = ("run", "side", "client", "topic", "partition")
 _LANE = ("run", "client_hash", "topic_hash", "partition")
 _RECORD = ("run", "producer_id", "seq")
 _CHUNK = 64
+_NULL = -(1 << 63)
+_KEYS = {name: f"key_{name}" for name in ("client_hash", "topic_hash", "partition", "slot")}
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
@@ -128,14 +130,16 @@ def during(waits: DataFrame, silences: DataFrame, slot_us: int) -> DataFrame:
     """
     wait_us = F.col("done_us") - F.coalesce("wanted_us", "done_us")
     slot = F.when(wait_us <= slot_us, F.expr(f"done_us div {slot_us}"))
-    moments = beside(silences.select("run", F.col("slot").alias("at_slot")).distinct())
-    same_slot = (F.col("run") == F.col("at_run")) & F.col("slot").eqNullSafe(F.col("at_slot"))
-    near = waits.withColumn("slot", slot).join(moments.withColumnRenamed("run", "at_run"), same_slot, "left_semi")
-    key = (*_LANE, "slot")
-    lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in key], "since_us", "until_us")
-    same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in key]
-    candidates = _in_lanes(near).join(beside(lane), same).drop("slot", *[f"lane_{name}" for name in key])
-    return candidates.where(_waited())
+    lane = _keyed(silences).select("run", *_KEYS.values(), "since_us", "until_us")
+    moments = beside(lane.select("run", _KEYS["slot"]).distinct())
+    near = _keyed(waits.withColumn("slot", slot)).join(moments, ["run", _KEYS["slot"]], "left_semi")
+    candidates = _keyed(_in_lanes(near)).join(beside(lane), ["run", *_KEYS.values()])
+    return candidates.drop("slot", *_KEYS.values()).where(_waited())
+
+
+def _keyed(rows: DataFrame) -> DataFrame:
+    """Add the keys of a join, in which a number stands for null: Sail compares nullable keys pair by pair."""
+    return rows.withColumns({key: F.coalesce(F.col(name).cast("bigint"), F.lit(_NULL)) for name, key in _KEYS.items()})
 
 
 def _waited() -> Column:
@@ -257,7 +261,7 @@ def _counted(ended: DataFrame) -> DataFrame:
         F.count("*").alias("n"),
         F.count("record").alias("early"),
         F.min("took_us").alias("earliest_us"),
-        F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+        lowest("record", SAMPLES_MAX).alias("samples"),
     )
 
 

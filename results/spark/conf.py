@@ -116,15 +116,15 @@ def of_session(load: Load) -> dict[str, str]:
     return SESSION | sized | {"spark.sql.adaptive.enabled": "false"}
 
 
-def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Mapping[str, str]:
-    """Return the settings of a new JVM; ``options`` are further Java options, ``scratch`` is a folder for spills."""
+def of_jvm(master: str, load: Load, scratch: Path) -> Mapping[str, str]:
+    """Return the settings of a new JVM; ``scratch`` is a folder for spills."""
     collector = "-XX:+UseParallelGC" if load.large else "-XX:+UseSerialGC"
     tuned = (*_ANY_JVM, collector, *(_LONG_JVM if load.rows > C2_ROWS else _SHORT_JVM))
     settings = of_session(load) | _JVM_SETTINGS | (_INTERPRETED if load.brief else {})
     settings |= {
         "spark.master": master,
         "spark.driver.memory": load.heap,
-        "spark.driver.extraJavaOptions": " ".join([*tuned, *options]),
+        "spark.driver.extraJavaOptions": " ".join(tuned),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.buffer.pageSize": "1m" if load.brief else "4m",  # the least memory of every sort and sum
     }

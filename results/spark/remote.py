@@ -16,7 +16,7 @@ from aftershock.errors import EvidenceError
 from aftershock.results.evidence import files
 from aftershock.results.evidence.evidence import Evidence, Part, Source, Trust, read_from
 from aftershock.results.evidence.manifest import Digest
-from aftershock.results.spark.session import JVM_LOST, reason, session
+from aftershock.results.spark.session import JVM_LOST, LOCAL_SPARK, master_of, reason, session
 from aftershock.results.spark.tables import literal
 
 DOCUMENTS = (
@@ -107,7 +107,7 @@ def read_at(
 
 def fetch(uri: str, folder: Path) -> Path:
     """Copy the file at ``uri`` to ``folder``; return its path. Raises EvidenceError if Spark can't read the URI."""
-    with session(folder / "spark.log") as spark:
+    with session(folder / "spark.log", master_of(None, LOCAL_SPARK)) as spark:
         rows = _files(spark, uri, "*", ["content"])
     if len(rows) != 1:
         raise EvidenceError(f"{uri}: not a file; correct the URI")

@@ -2,22 +2,17 @@
 
 ::
 
-    --spark MASTER, else SPARK_REMOTE, else local[2]
-       local[2]  local-cluster[2,1,1024]   a JVM of ours, on this host alone
+    --spark MASTER, else SPARK_REMOTE, else sail
+       sail                                Sail, in a process on this host, without a JVM
+       local[2]  local-cluster[2,1,1024]   Spark in a JVM of ours, on this host alone
        spark://host:port  yarn  k8s://…    the same JVM as the driver, executors elsewhere
-       sc://host:port                      Spark Connect, no JVM of ours at all
+       sc://host:port                      Spark Connect, no process of ours at all
 
-Spark spills to a hidden folder beside its log; if the process is killed, the folder stays until the run directory is
-cleaned up. The output of Spark's JVM goes to the log, never to the terminal. Spark's own clients retry for minutes, so
-Aftershock first probes the address of the master.
-
-Half the time of judging a small run goes into loading ten thousand classes into the JVM. With a class-data archive
-(AppCDS), the JVM maps these classes from a file instead. A class-data archive is for one Java, one PySpark and one
-folder of jars, and may be removed at any time; `aftershock images --ensure` creates the archive.
+Sail and Spark give the same results. Files of Sail, and what Spark spills, go to a hidden folder beside the log; if the
+process is killed, the folder stays until the run directory is cleaned up. The output of Sail or the JVM goes to the
+log, never to the terminal. Spark's own clients retry for minutes, so Aftershock first probes the address of the master.
 """
 
-import fcntl
-import hashlib
 import logging
 import os
 import signal
@@ -26,71 +21,67 @@ import subprocess
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
 from aftershock.redaction import redact
-from aftershock.results.spark.conf import SMALL, Load, of_jvm, of_session
-from aftershock.results.spark.tables import small
+from aftershock.results.spark.conf import SESSION, SMALL, Load, of_jvm, of_session
+from aftershock.results.spark.sail import sail
+from aftershock.results.spark.tables import SCRATCH
 
-DEFAULT_MASTER = "local[2]"
+SAIL, LOCAL_SPARK = "sail", "local[2]"
+SAIL_RETRIES = 2  # on loopback a server that does not answer is gone
 SCRATCH_PREFIX = ".spark-"
-JAVA_DEADLINE_S = 20.0
 EXIT_DEADLINE_S = 10.0
 CONNECT_DEADLINE_S = 10.0
-DUMP_DEADLINE_S = 300.0
 
 # Raised by a call into a JVM that died, or that can't report its error.
 JVM_LOST = (Py4JError, OSError)
 
 
-def master_of(master: str | None) -> str:
-    return master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
+def master_of(master: str | None, default: str = SAIL) -> str:
+    return master or os.environ.get("SPARK_REMOTE") or default
 
 
 @contextmanager
 def session(
-    log: Path,
-    master: str | None = None,
-    load: Load = SMALL,
-    options: Sequence[str] | None = None,
-    exit_deadline_s: float = EXIT_DEADLINE_S,
+    log: Path, master: str | None = None, load: Load = SMALL, exit_deadline_s: float = EXIT_DEADLINE_S
 ) -> Iterator[SparkSession]:
     """Open a Spark session at ``master``, sized for ``load``, for the length of a ``with`` block.
 
-    ``options`` are Java options, by default those for the class-data archive; the output of a JVM goes to ``log``. A
-    JVM that takes longer than ``exit_deadline_s`` to end is killed. Raises EvidenceError, with the name of the log, if
-    no Spark session can be opened.
+    The output of Sail or a JVM goes to ``log``. A JVM that takes longer than ``exit_deadline_s`` to end is killed.
+    Raises EvidenceError, with the name of the log, if no Spark session can be opened.
     """
     address = master_of(master)
     log.parent.mkdir(parents=True, exist_ok=True)
     reachable(address)
-    if address.startswith("sc://"):
-        with _exceptions_logged_to(log), connect_session(address, log, load) as spark:
-            yield spark
-        return
-    folder = log.parent.resolve()
-    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder, ignore_cleanup_errors=True) as scratch:
-        settings = of_jvm(address, load, Path(scratch), options_here() if options is None else options)
-        with _exceptions_logged_to(log), jvm_session(settings, log, exit_deadline_s) as spark:
-            yield spark
+    with _exceptions_logged_to(log), ExitStack() as resources:
+        if address.startswith("sc://"):
+            yield resources.enter_context(connect_session(address, log, of_session(load)))
+            return
+        hidden = tempfile.TemporaryDirectory(
+            prefix=SCRATCH_PREFIX, dir=log.parent.resolve(), ignore_cleanup_errors=True
+        )
+        scratch = Path(resources.enter_context(hidden))
+        if address == SAIL:
+            url, files = resources.enter_context(sail(scratch, log))
+            settings = SESSION | {SCRATCH: str(files)}
+            yield resources.enter_context(connect_session(url, log, settings, retries=SAIL_RETRIES))
+        else:
+            yield resources.enter_context(jvm_session(of_jvm(address, load, scratch), log, exit_deadline_s))
 
 
 def reachable(url: str) -> None:
@@ -223,22 +214,33 @@ def reason(error: Exception) -> str:
 
 
 @contextmanager
-def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
-    """Open a Spark Connect session at ``url``. The traceback of an error in the ``with`` block goes to ``log``."""
+def connect_session(
+    url: str, log: Path, settings: Mapping[str, str], retries: int | None = None
+) -> Iterator[SparkSession]:
+    """Open a Spark Connect session at ``url``. The traceback of an error in the ``with`` block goes to ``log``.
+
+    Settings of ours are set, and those of Spark that a session may change. By default PySpark tries for ten minutes to
+    reach a server that does not answer.
+    """
     mode = "SPARK_CONNECT_MODE_ENABLED"  # tells PySpark's functions to build for Connect
     before = os.environ.get(mode)
     os.environ[mode] = "1"
     try:
         try:
-            from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - an extra, see the module
+            from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - loads pandas, in half a second
+            from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
         except ImportError as missing:
             what = str(missing).replace("\n", " ")
             why = f"{url} is a Spark Connect server; the Spark Connect client isn't fully installed ({what})"
             raise EvidenceError(f"{why}; pip install 'pyspark[connect]'") from missing
         try:
-            spark = cast("SparkSession", Remote.builder.remote(url).create())
-            for name, value in of_session(load).items():
-                if spark.conf.isModifiable(name):
+            remote = Remote.builder.remote(url).create()
+            if retries is not None:
+                warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says more
+                remote.client.set_retry_policies([DefaultPolicy(max_retries=retries)])
+            spark = cast("SparkSession", remote)
+            for name, value in settings.items():
+                if not name.startswith("spark.") or spark.conf.isModifiable(name):
                     spark.conf.set(name, value)
         except PySparkException as error:
             raise EvidenceError(
@@ -254,90 +256,3 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
         raise
     finally:
         os.environ.pop(mode) if before is None else os.environ.update({mode: before})
-
-
-def options_here() -> tuple[str, ...]:
-    archive = archive_here()
-    return (_quoted("-XX:SharedArchiveFile", archive),) if archive and archive.is_file() else ()
-
-
-def _quoted(option: str, path: Path) -> str:
-    return f'"{option}={path}"' if " " in str(path) else f"{option}={path}"
-
-
-@cache
-def archive_here() -> Path | None:
-    """Return the path of the class-data archive of this Java and PySpark; None without Java or a cache folder."""
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
-    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
-    try:
-        version = subprocess.run([java, "-version"], capture_output=True, timeout=JAVA_DEADLINE_S, check=True)
-        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        folder = (cache if cache.is_absolute() else Path.home() / ".cache") / "aftershock"
-    except (OSError, RuntimeError, subprocess.SubprocessError):
-        return None
-    key = hashlib.sha256(version.stderr + f"{pyspark.__version__}\n{jars.absolute()}".encode()).hexdigest()[:16]
-    archive = folder / f"class-data-{pyspark.__version__}-{key}.jsa"
-    return archive if not set(str(archive)) & set("\"'\\") else None  # the launcher interprets these characters
-
-
-def refusal_of(archive: Path) -> Path:
-    """Return the file whose existence means that creating this class-data archive failed and isn't tried again."""
-    return archive.with_suffix(".refused")
-
-
-def ensure_archive(log: Callable[[str], None]) -> None:
-    """Create the class-data archive of this Java and PySpark if missing. Raises EvidenceError if Spark can't start.
-
-    If another process is creating the class-data archive, do nothing. The archive's file appears only when the archive
-    is complete.
-    """
-    archive = archive_here()
-    if archive is None or archive.exists() or refusal_of(archive).exists():
-        return
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with archive.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return
-        if not archive.exists():
-            log("storing an archive of Spark's classes, so that Spark starts faster from now on (half a minute, once)")
-            create_archive(archive)
-
-
-def create_archive(archive: Path) -> None:
-    """Run typical queries of the judge in a JVM that writes its loaded classes to the class-data archive at exit."""
-    draft, log = archive.with_suffix(".draft"), archive.with_suffix(".log")
-    draft.unlink(missing_ok=True)
-    log.unlink(missing_ok=True)
-    options = (_quoted("-XX:ArchiveClassesAtExit", draft),)
-    with tempfile.TemporaryDirectory(prefix="class-data-", dir=archive.parent) as folder:
-        part = Path(folder) / "part.parquet"
-        pq.write_table(pa.table({"who": ["a", "b"] * 50, "at": range(100)}), part)
-        with session(log, "local[2]", SMALL, options, DUMP_DEADLINE_S) as spark:
-            rows = spark.read.schema("who string, at bigint").parquet(str(part)).where("at is not null")
-            numbers = small(spark, [("a", 1)], "who string, number int")
-            counts = (
-                rows.join(F.broadcast(numbers), "who", "left")
-                .groupBy("who", F.expr("at div 7").alias("slot"))
-                .agg(
-                    F.count("*").alias("n"),
-                    F.bit_xor(F.xxhash64("who", "at")).alias("print"),
-                    F.min("at").alias("first"),
-                    F.max(F.when(F.col("at") > 3, F.col("at"))).alias("last"),  # noqa: PLR2004 - any number
-                    F.collect_list(F.struct("at", "number")).alias("all"),
-                )
-                .persist()
-            )
-            lane = Window.partitionBy("who").orderBy("first")
-            gaps = counts.withColumn("gap", F.col("first") - F.lag("last").over(lane))
-            gaps.withColumn("upto", F.sum("n").over(lane)).collect()
-            items = counts.select("who", F.explode("all").alias("item"))
-            items.unionByName(rows.select("who", F.struct("at").alias("item")), True).collect()
-            unnumbered = counts.join(F.broadcast(numbers), "who", "left_anti")
-            unnumbered.selectExpr("inline(all)").groupBy("number").count().collect()
-    if draft.exists():
-        draft.replace(archive)
-    else:
-        refusal_of(archive).touch()

@@ -36,7 +36,7 @@ from aftershock.results.evidence.stored import trusted_in
 from aftershock.results.model.text import printable
 from aftershock.results.spark.conf import UNKNOWN, load_of
 from aftershock.results.spark.remote import read_at
-from aftershock.results.spark.session import DEFAULT_MASTER, JVM_LOST, master_of, reason, session
+from aftershock.results.spark.session import JVM_LOST, LOCAL_SPARK, SAIL, master_of, reason, session
 from aftershock.results.spark.tables import columns, literal, small, tables
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC")
@@ -384,13 +384,14 @@ def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
     folder = Path(tempfile.mkdtemp(prefix="aftershock-sql-"))
     spark_log = folder / "spark.log"
     try:
-        if master_of(master).startswith("sc://"):  # a Spark Connect client has no parser
-            with session(spark_log, DEFAULT_MASTER) as parser:
+        address = master_of(master, LOCAL_SPARK)
+        if address == SAIL or address.startswith("sc://"):  # only a JVM has Spark's parser
+            with session(spark_log, LOCAL_SPARK) as parser:
                 try:
                     refuse_side_effects(parser, question.text.strip().removesuffix(";"))
                 except (PySparkException, *JVM_LOST) as error:
                     raise query_error(error) from None
-        with session(spark_log, master, load) as spark:
+        with session(spark_log, address, load) as spark:
             if question.history:
                 create_history_views(spark, question.history)
             else:

@@ -8,13 +8,15 @@ local relations, and removes a join with an empty relation from the query. A sma
 """
 
 import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -31,6 +33,8 @@ from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.schema import TABLES
 from aftershock.results.spark.conf import ONE_TASK
 
+SCRATCH = "aftershock.scratch"
+"""Setting of a session with Sail: the folder for its files."""
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
@@ -60,17 +64,69 @@ def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> Da
     return spark.createDataFrame(table, StructType([StructField(name, kind) for name, kind, _ in named]))
 
 
+def union(*tables: DataFrame) -> DataFrame:
+    """Return the rows of all tables; a column that a table lacks is null there, with its type in the other tables.
+
+    ``unionByName(allowMissingColumns=True)`` leaves such a column without a type in Sail.
+    """
+    types = {field.name: field.dataType for rows in tables for field in rows.schema}
+    present = ({*rows.columns} for rows in tables)
+    return reduce(
+        DataFrame.union,
+        [
+            rows.select(
+                *[F.col(name) if name in own else F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
+            )
+            for rows, own in zip(tables, present, strict=True)
+        ],
+    )
+
+
+def lowest(value: Column | str, most: int) -> Column:
+    """Return the aggregate of the ``most`` lowest values that are not null, in ascending order."""
+    return F.slice(F.array_sort(F.collect_list(value)), 1, most)
+
+
 def of_one_task(spark: SparkSession) -> bool:
-    """Return True if each table is a single partition, because the evidence is small (``Load.brief``)."""
+    """Return True if Spark's tables are a single partition each, because the evidence is small (``Load.brief``)."""
     return bool(spark.conf.get("spark.sql.shuffle.partitions") == ONE_TASK)
+
+
+def scratch_of(spark: SparkSession) -> str | None:
+    """Return the folder for the files of a session with Sail; None if the engine is Spark."""
+    return spark.conf.get(SCRATCH, None)
+
+
+def stores_tables(spark: SparkSession) -> bool:
+    """Return True if tables are stored that several queries read: each query would contain their plan, or compute them.
+
+    Planning takes Spark longer than few rows do. Sail computes a table that is only persisted for each query again.
+    """
+    return scratch_of(spark) is not None or of_one_task(spark)
+
+
+def store(rows: DataFrame) -> DataFrame:
+    """Compute a table once and return it without its plan; it is stored as long as the session, or a reference, lasts.
+
+    PySpark's ``localCheckpoint`` of Spark Connect confuses sessions if a process has several.
+    """
+    scratch = scratch_of(rows.sparkSession)
+    if not scratch:
+        return rows.localCheckpoint()
+    folder = tempfile.mkdtemp(prefix="stored-", dir=scratch)
+    rows.write.mode("overwrite").parquet(folder)
+    return rows.sparkSession.read.schema(rows.schema).parquet(folder)
 
 
 def beside(rows: DataFrame) -> DataFrame:
     """Return a small table for a join that keeps it in memory as a whole.
 
     Spark broadcasts each table in a job of its own: the verdict on a demo took 79 jobs, 64 of them for broadcasts. If
-    the other table is a single partition too, Spark builds the same hash table in the task that joins.
+    the other table is a single partition too, Spark builds the same hash table in the task that joins. Sail finds out
+    itself which table is small.
     """
+    if scratch_of(rows.sparkSession):
+        return rows
     return rows.coalesce(1).hint("shuffle_hash") if of_one_task(rows.sparkSession) else F.broadcast(rows)
 
 
@@ -114,7 +170,7 @@ def columns() -> dict[str, dict[str, str]]:
 
 
 def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
-    frames = {}
+    frames, scratch = {}, scratch_of(spark)
     for name, schema in TABLES.items():
         parts = {
             str(part.resolve()) if isinstance(part, Path) else part: number
@@ -124,6 +180,11 @@ def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
         if not parts:
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema)
             frames[name] = small(spark, [], f"run int, {columns}")
+            continue
+        if scratch:
+            with_run = StructType([*schema, StructField("run", IntegerType())])
+            linked = spark.read.schema(with_run).parquet(_linked(name, runs, scratch))
+            frames[name] = linked.select("run", *schema.names)
             continue
         rows = spark.read.schema(schema).parquet(*map(literal, parts))
         if of_one_task(spark):
@@ -149,6 +210,20 @@ def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
         log=log.join(topics, ["run", "topic"], "left_anti"),
         outputs=log.join(topics, ["run", "topic"], "left_semi"),
     )
+
+
+def _linked(name: str, runs: Sequence[Evidence], scratch: str) -> str:
+    """Link the files of an evidence table to a new folder as ``run=0/0.parquet``, and return the folder.
+
+    Sail has no column for the name of a row's file; it reads the run from the folder instead.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
+    for run, evidence in enumerate(runs):
+        for number, part in enumerate(evidence.parquet[name]):
+            link = folder / f"run={run}" / f"{number}.parquet"
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(Path(part).resolve())
+    return str(folder)
 
 
 def uris(path: str) -> list[str]:

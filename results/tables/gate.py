@@ -34,7 +34,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.evidence.phases import Interval, merged
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, union
 from aftershock.results.tables.dims import Dims
 from aftershock.results.tables.names import CLIENT_COLUMNS, client_names, hash_of
 from aftershock.results.tables.settled import UNCOMMITTED
@@ -260,7 +260,7 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
         F.when(consumed & named, F.struct("done_us", worker.alias("worker"), "member", *_PLACE)).alias("again"),
     )
     logged = read.log.select(*_RECORD, F.lit("log").alias("origin"), place.alias("place"))
-    rows = of_clients.unionByName(logged, allowMissingColumns=True)
+    rows = union(of_clients, logged)
     sightings = suspects(rows, blocks).groupBy(*_RECORD, "origin", "reader")
     by_origin = sightings.agg(
         F.max("sent").alias("sent"),

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.spark.tables import Tables, beside, of_one_task
+from aftershock.results.spark.tables import Tables, beside, stores_tables, union
 
 UNCOMMITTED = "uncommitted"
 COMMIT, ABORT, OPEN = "commit", "abort", "open"
@@ -55,7 +55,7 @@ def settle(read: Tables, runs: Sequence[Evidence], persist: Callable[[DataFrame]
 
     def stored(rows: DataFrame) -> DataFrame:
         # a union has the partitions of both tables, and a small run is faster in one; a large one is as fast from disk
-        return persist(rows.coalesce(1)) if of_one_task(rows.sparkSession) else rows
+        return persist(rows.coalesce(1)) if stores_tables(rows.sparkSession) else rows
 
     fates = persist(_fates(read.batches))
 
@@ -79,7 +79,7 @@ def settle(read: Tables, runs: Sequence[Evidence], persist: Callable[[DataFrame]
             log=stored(settled(read.log)),
             outputs=None if read.outputs is None else settled(read.outputs),
         ),
-        read.whole_log.unionByName(markers, allowMissingColumns=True),
+        union(read.whole_log, markers),
         fates,
     )
 

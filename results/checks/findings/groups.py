@@ -37,7 +37,7 @@ from aftershock.results.checks.findings.records import Fact, explode_facts, no_r
 from aftershock.results.checks.obligations.reach import settings_of
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.groups import commits_of, committers, committing_readers, read_us
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, union
 from aftershock.results.tables.dims import Dims
 
 _PARTITION = ("run", "client", "topic", "partition")
@@ -60,7 +60,7 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
     whole = by_time.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     before_first = F.first("reached", ignorenulls=True).over(whole) - 1
     judged = (
-        reached.unionByName(acked, allowMissingColumns=True)
+        union(reached, acked)
         .withColumn("reached", F.coalesce(upto, before_first))
         .where(F.col("committed").isNotNull() & F.col("reached").isNotNull())
         .withColumn("record", no_record())
@@ -70,11 +70,7 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
     ends = log.groupBy("run", "topic", "partition").agg(F.max("offset").alias("offset")).withColumn("ends", F.lit(True))
     between = (F.col("offset") > F.col("reached")) & (F.col("offset") < F.col("committed"))
     beyond = F.coalesce("ends", F.lit(False)) & (F.col("offset") + 1 < F.col("committed"))
-    unread = (
-        passed.unionByName(ends.withColumn("record", no_record()), allowMissingColumns=True)
-        .join(beside(doubtful), ["run", "topic", "partition"])
-        .where(between | beyond)
-    )
+    unread = union(passed, ends).join(beside(doubtful), ["run", "topic", "partition"]).where(between | beyond)
     ahead = unread.groupBy(*_PARTITION, "at", "sent_us", "committed").agg(F.min("record").alias("record"))
     client, dated = F.col("client"), F.col("sent_us").isNotNull()
     place = place_of(topic="topic", partition="partition", offset="committed", from_us="at", until_us="at")
@@ -116,10 +112,8 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
         .withColumns({"done_us": F.when(F.col("acked"), F.col("done_us")), "committed": F.col("offset")})
         .select(*_PLACE, "client", "sent_us", "done_us", "committed", "producer_id", "seq", "acked")
     )
-    known = own.unionByName(
-        dims.table(of_readers, f"{_COMMITS}, committed bigint").withColumn("acked", F.lit(True)),
-        allowMissingColumns=True,
-    ).withColumn("record", record())
+    of_log = dims.table(of_readers, f"{_COMMITS}, committed bigint").withColumn("acked", F.lit(True))
+    known = union(own, of_log).withColumn("record", record())
     log = read.offsets.select(
         *("run", "group", "topic", F.col("topic_partition").alias("partition"), "committed"),
         F.struct("partition", "offset").alias("place"),
@@ -145,7 +139,7 @@ def _lost(known: DataFrame, log: DataFrame) -> DataFrame:
 
 
 def _backward(known: DataFrame, log: DataFrame) -> DataFrame:
-    in_order = Window.partitionBy(*_PLACE).orderBy("place")
+    in_order = Window.partitionBy(*_PLACE).orderBy("place.partition", "place.offset")
     entries = log.withColumn("before", F.lag("committed").over(in_order))
     clients = known.select(*_PLACE, "client").distinct()
     own = entries.join(clients, [*_PLACE]).withColumn("record", no_record())

@@ -32,7 +32,7 @@ from aftershock.results.checks.explanations.pipes import intermediate_topics
 from aftershock.results.checks.explanations.rewrites import CLOCKS
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, place_of, record
 from aftershock.results.evidence.groups import OFFSETS_READ
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, union
 from aftershock.results.tables.dims import Dims
 from aftershock.results.tables.settled import with_fate
 
@@ -145,7 +145,7 @@ def _without_offset(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
     commits = _commits(read.offsets, own, F.struct(F.col("offset").alias("at"), "transactional").alias("commit"))
     due = judged.where("outputs > 0").join(beside(own.select("run", "client")), ["run", "client"], "left_semi")
     above = Window.partitionBy(*_PARTITION).orderBy(F.col("offset").desc())
-    joined = due.select(*_PARTITION, "offset", "record").unionByName(commits, allowMissingColumns=True)
+    joined = union(due.select(*_PARTITION, "offset", "record"), commits)
     joined = joined.withColumn("first", F.min("commit").over(above)).where("record is not null")
     lacking = ~F.coalesce(F.col("first")["transactional"], F.lit(False))
     return explode_facts(joined, [Fact("output_without_offset", SIDE, F.col("client"), 1, lacking)])
@@ -233,7 +233,7 @@ def _offsets(read: Tables, dims: Dims, judged: DataFrame) -> DataFrame:
     due = judged.where("outputs > 0").select(*_PARTITION, "offset", "first_us", "record")
     # in descending order, because Spark recomputes frames that reach forwards for every row
     above = Window.partitionBy(*_PARTITION).orderBy(F.col("offset").desc())
-    joined = due.unionByName(commits, allowMissingColumns=True).withColumn("commit_us", F.min("commit_us").over(above))
+    joined = union(due, commits).withColumn("commit_us", F.min("commit_us").over(above))
     covered = joined.where("first_us is not null and commit_us is not null")
     at = place_of(topic="topic", partition="partition", offset="offset", from_us="commit_us", until_us="first_us")
     early = F.col("commit_us") < F.col("first_us")

@@ -29,7 +29,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import reader_events
 from aftershock.results.evidence.transactions import held_back, reads_committed
 from aftershock.results.model.check import SAMPLES_MAX
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, lowest, union
 from aftershock.results.tables.dims import Dims
 from aftershock.results.tables.gate import acked
 
@@ -131,7 +131,7 @@ def summed(findings: DataFrame, spark: SparkSession, explanations: Sequence[Sequ
         .agg(
             F.sum("examined").alias("examined"),
             F.sum("broken").alias("broken"),
-            F.min_by("record", "record", SAMPLES_MAX).alias("samples"),
+            lowest("record", SAMPLES_MAX).alias("samples"),
         )
     )
 
@@ -461,8 +461,7 @@ def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> D
     columns = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]
     of_log, of_lane = F.when(F.col("of_log"), F.col("record")), F.when(~F.col("of_log"), F.col("record"))
     places = (
-        log.select(*columns)
-        .unionByName(lane.select(*columns, "at"), allowMissingColumns=True)
+        union(log.select(*columns), lane.select(*columns, "at"))
         .groupBy(*_PARTITION, "offset", *_LANE, "first", "last")
         .agg(
             F.max("of_log").alias("logged"),

@@ -39,7 +39,7 @@ from aftershock.results.checks.findings.records import (
     place_of,
     record,
 )
-from aftershock.results.spark.tables import Tables, beside
+from aftershock.results.spark.tables import Tables, beside, union
 from aftershock.results.tables.dims import Dims
 
 LANE = ("client", "topic", "partition", "lane", "member")
@@ -174,7 +174,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
         F.coalesce(F.col("attempts") == 1, F.lit(False)).alias("sure"),
         *(F.col("done_us").alias("from_us"), F.col("done_us").alias("until_us")),
     )
-    rows = logged.unionByName(reads, allowMissingColumns=True).unionByName(acks, allowMissingColumns=True)
+    rows = union(logged, reads, acks)
     owned = rows.withColumn("owner", _owner())
     return owned.withColumn("print", F.xxhash64("owner", "topic", "partition", "lane", "member"))
 

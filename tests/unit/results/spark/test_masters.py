@@ -1,4 +1,4 @@
-"""The same evidence gives the same verdict, byte for byte, on four kinds of Spark masters."""
+"""The same evidence gives the same verdict, byte for byte, in Sail and on four kinds of Spark masters."""
 
 import shutil
 from collections.abc import Iterator
@@ -49,17 +49,17 @@ def spoiled(made: Made) -> Made:
 
 @pytest.fixture(scope="module")
 def local_verdict(spoiled: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Judge the run with ``local[2]``."""
+    """Judge the run with Sail."""
     home = spoiled.write(tmp_path_factory.mktemp("local_verdict") / "run")
-    assert judge(home, "local[2]", lambda _: None).exit_code == 1
+    assert judge(home, "sail", lambda _: None).exit_code == 1
     return home
 
 
-@pytest.mark.parametrize("kind", ["local-cluster[2,1,1024]", "standalone", "connect"])
+@pytest.mark.parametrize("kind", ["local[2]", "local-cluster[2,1,1024]", "standalone", "connect"])
 def test_the_verdict_is_the_same_on_every_master(
     kind: str, local_verdict: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The masters are executors in processes, a standalone master with two workers, and a Spark Connect server."""
+    """The masters are threads and executors in processes, a standalone master with two workers, and a Spark Connect server."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     there = Path(
         shutil.copytree(local_verdict, tmp_path / "run", ignore=shutil.ignore_patterns(*WRITTEN, "silver", "gold"))

@@ -1,14 +1,15 @@
-"""Spark sessions: settings by size and place, refusals, and the class-data archive."""
+"""Spark sessions: settings by size and place, refusals, and Sail."""
 
-import fcntl
 import os
-from collections.abc import Iterator
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from aftershock.errors import EvidenceError
-from aftershock.results.spark import session as class_data
+from aftershock.results.evidence.evidence import read
 from aftershock.results.spark.conf import (
     BYTES_MAX,
     C2_ROWS,
@@ -22,7 +23,7 @@ from aftershock.results.spark.conf import (
     of_session,
 )
 from aftershock.results.spark.session import master_of, reachable, session
-from aftershock.results.spark.tables import literal
+from aftershock.results.spark.tables import columns, literal, store, tables
 from aftershock.tests.unit.results.evidence_factory import Made
 from aftershock.tests.unit.results.spark_servers import connect_server
 
@@ -46,26 +47,25 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     assert load_of([*parts, "hdfs://host/part.parquet"]) is UNKNOWN
     assert UNKNOWN.large
     sizes = (SMALL, Load(rows=200_000), LARGE, UNKNOWN)
-    told = [of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in sizes]
+    told = [of_jvm("local[2]", load, tmp_path) for load in sizes]
     flags = [one["spark.driver.extraJavaOptions"] for one in told]
     assert all("TieredStopAtLevel=1" in flag for flag in flags)
-    day = of_jvm("local[2]", Load(rows=C2_ROWS + 1), tmp_path, [])
+    day = of_jvm("local[2]", Load(rows=C2_ROWS + 1), tmp_path)
     assert "TieredStopAtLevel" not in day["spark.driver.extraJavaOptions"]
     assert ["ParallelGC" in flag for flag in flags] == [False, False, True, True]
-    assert all(flag.endswith(" -Dx=1") for flag in flags)
     assert [one["spark.driver.memory"] for one in told] == [one.heap for one in sizes]
     assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
     assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]
     assert [one["spark.buffer.pageSize"] for one in told] == ["1m", "4m", "4m", "4m"]
     assert [one.get("spark.sql.codegen.wholeStage") for one in told] == ["false", None, None, None]
     assert [one.get("spark.sql.files.maxPartitionBytes") for one in told] == [None, None, None, LONG_TASK]
-    assert "spark.sql.files.maxPartitionBytes" not in of_jvm("spark://host:7077", UNKNOWN, tmp_path, [])
+    assert "spark.sql.files.maxPartitionBytes" not in of_jvm("spark://host:7077", UNKNOWN, tmp_path)
 
 
 def test_settings_that_affect_results_are_the_same_everywhere(tmp_path: Path) -> None:
     """Time zone, ANSI mode and broadcasts are set on every master; folders and addresses of a cluster are not."""
     masters = ("local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn")
-    told = {master: of_jvm(master, LARGE, tmp_path, []) for master in masters}
+    told = {master: of_jvm(master, LARGE, tmp_path) for master in masters}
     for settings in (*told.values(), of_session(SMALL)):
         assert settings["spark.sql.session.timeZone"] == "UTC"
         assert settings["spark.sql.ansi.enabled"] == "true"
@@ -76,9 +76,9 @@ def test_settings_that_affect_results_are_the_same_everywhere(tmp_path: Path) ->
 
 
 def test_the_command_line_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order is --spark, SPARK_REMOTE, local."""
+    """The order is --spark, SPARK_REMOTE, Sail."""
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    assert master_of(None) == "local[2]"
+    assert [master_of(None), master_of(None, "local[2]")] == ["sail", "local[2]"]
     monkeypatch.setenv("SPARK_REMOTE", "sc://host")
     assert [master_of(None), master_of("local[*]")] == ["sc://host", "local[*]"]
 
@@ -113,61 +113,43 @@ def test_glob_characters_in_folders_are_literal() -> None:
     assert literal("/a b%20/[x]{y}*?") == r"/a b%20/\[x\]\{y\}\*\?"
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
-    class_data.archive_here.cache_clear()
-    yield tmp_path / "a cache" / "aftershock"
-    class_data.archive_here.cache_clear()
-
-
-def test_the_archive_name_depends_on_java_pyspark_and_jars(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive is used if it exists; without Java there is no error."""
-    archive = class_data.archive_here()
-    assert archive is not None
-    assert archive.parent == cache
-    assert class_data.options_here() == ()
-    cache.mkdir(parents=True)
-    archive.touch()
-    assert class_data.options_here() == (f'"-XX:SharedArchiveFile={archive}"',)
-    monkeypatch.setenv("SPARK_HOME", str(cache))
-    class_data.archive_here.cache_clear()
-    assert class_data.archive_here() not in (None, archive)
-    monkeypatch.setenv("JAVA_HOME", str(cache))
-    class_data.archive_here.cache_clear()
-    assert (class_data.archive_here(), class_data.options_here()) == (None, ())
-
-
-@pytest.mark.usefixtures("cache")
-def test_the_archive_is_created_only_if_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not created if it exists, if this Java failed to create it, or if another process creates it."""
-    made: list[Path] = []
-    monkeypatch.setattr(class_data, "create_archive", made.append)
-    archive = class_data.archive_here()
-    assert archive is not None
-    class_data.ensure_archive(lambda _: None)
-    assert made == [archive]
-    for there in (archive, class_data.refusal_of(archive)):
-        there.touch()
-        class_data.ensure_archive(lambda _: None)
-        there.unlink()
-    with archive.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        class_data.ensure_archive(lambda _: None)
-    assert made == [archive]
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["run", "a [b]* {x} é% run"])
+def test_sail_reads_the_evidence_in_any_folder(made: Made, tmp_path: Path, name: str) -> None:
+    """Also in a folder whose name Sail would take for a pattern; its own files are gone afterwards."""
+    evidence = read(made.write(tmp_path / name), columns())
+    with session(tmp_path / name / "logs" / "spark.log") as spark:
+        rows = store(tables(spark, [evidence, evidence]).outcomes)
+        assert {row["run"]: row["count"] for row in rows.groupBy("run").count().collect()} == {0: 18_000, 1: 18_000}
+    assert [] == [*(tmp_path / name / "logs").glob(".spark-*")]
 
 
 @pytest.mark.spark
-@pytest.mark.nightly
-def test_the_archive_is_created_once_and_used(cache: Path, tmp_path: Path) -> None:
-    """A session with the archive computes the same as one without, and its creation is announced."""
-    said: list[str] = []
-    for _ in range(2):
-        class_data.ensure_archive(said.append)
-    assert len(said) == 1
-    assert [*cache.glob("*.jsa")] == [class_data.archive_here()]
+def test_sail_that_dies_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark would try to reach it for ten minutes."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark should not load it
+
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+    monkeypatch.setattr("subprocess.Popen", lambda *given, **more: started.append(start(*given, **more)) or started[-1])
     with session(tmp_path / "spark.log") as spark:
-        assert spark.range(3).count() == 3
+        started[0].kill()
+        with pytest.raises(PySparkException):
+            spark.range(3).count()
+
+
+def test_sail_that_does_not_start_names_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", shutil.which("true"))
+    log = tmp_path / "spark.log"
+    with pytest.raises(EvidenceError, match=f"did not start; see {re.escape(str(log))}"):
+        session(log).__enter__()
+
+
+def test_sail_refuses_a_folder_for_files_that_it_can_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "[x]"))
+    (tmp_path / "[x]").mkdir()
+    with pytest.raises(EvidenceError, match="set TMPDIR"):
+        session(tmp_path / "spark.log").__enter__()
 
 
 @pytest.mark.spark

@@ -1,0 +1,80 @@
+"""Sail, the engine of verdicts on this host: a Spark Connect server that runs PySpark's queries without a JVM.
+
+Sail gets a process of its own, so that a crash, its memory and its log are not those of the judge. It listens on a
+loopback port as long as a ``with`` block lasts, and ends when its standard input does, so also if the judge is killed.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from aftershock.errors import EvidenceError
+
+LOOPBACK = "127.0.0.1"
+EXIT_DEADLINE_S = 5.0
+_PLAIN = re.compile(r"[\w/.-]+", re.ASCII)
+
+
+@contextmanager
+def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
+    """Run Sail for the length of a ``with`` block; yield its URL, and a name of ``scratch`` that Sail can read.
+
+    Sail spills and stores tables in ``scratch``; its output goes to ``log``. Raises EvidenceError, with the name of the
+    log, if Sail does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="aftershock-") as plain:
+        alias = Path(plain) / "scratch"
+        if not _PLAIN.fullmatch(plain):  # Sail takes other characters for wildcards, and finds no files
+            raise EvidenceError(
+                f"{plain}: Sail can't read this path; set TMPDIR to a folder with letters and digits only"
+            )
+        alias.symlink_to(scratch)
+        settings = {
+            "SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{alias}"]',
+            "RUST_LOG": "error",
+        }
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=os.environ | settings,
+                start_new_session=True,  # Ctrl-C in a terminal is for the judge, which ends Sail
+            )
+        stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        try:
+            port = stdout.readline().decode().strip()
+            if not port:
+                raise EvidenceError(f"Sail, the engine of the judge's queries, did not start; see {log}")
+            yield f"sc://{LOOPBACK}:{port}", alias
+        finally:
+            stdin.close()
+            try:
+                process.wait(EXIT_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            stdout.close()
+
+
+def _serve() -> None:
+    from pysail.spark import SparkConnectServer  # noqa: PLC0415 - only this process needs it
+
+    server = SparkConnectServer(LOOPBACK, 0)
+    server.start(background=True)
+    _, port = cast("tuple[str, int]", server.listening_address)
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    sys.stdin.buffer.read()
+    os._exit(0)  # without clearing up: the judge removes the folder of stored tables
+
+
+if __name__ == "__main__":
+    _serve()
