@@ -139,7 +139,7 @@ def doctor(
         possible = f"can't run: {refusal}" if refusal else "can run"
         findings.append(("block devices", not (refusal and wanted), f"{', '.join(kinds)} {possible}"))
 
-    findings.append(("Java", *_java()))
+    findings.append(("Java", True, _java()))
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
     memory_ok = memory_gib >= _MEMORY_GIB_MIN
     advice = "" if memory_ok else f"; three brokers and Spark need {_MEMORY_GIB_MIN} GiB"
@@ -185,18 +185,18 @@ def _kubernetes(plan: str | None, changes: tuple[str, ...]) -> list[tuple[str, b
     return [("Kubernetes", True, f"{lines[0]}; images {images.kafka}, {images.toxiproxy}")]
 
 
-def _java() -> tuple[bool, str]:
-    """Return whether Spark can use the Java of this machine, and its version or what to do."""
+def _java() -> str:
+    """Return the version of Java if Spark can use it, or else what lacks it."""
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
-    java_ok, java_detail = False, "not found"
+    usable, detail = False, "not found"
     if java:
         try:
             answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=20).stderr
         except (OSError, subprocess.SubprocessError) as error:
-            java_detail = f"{java} does not run ({error})"
+            detail = f"{java} does not run ({error})"
         else:
-            version, java_detail = re.search(r'version "(\d+)', answer), answer.splitlines()[0]
-            java_ok = version is not None and int(version[1]) >= _JAVA_MIN
-    advice = f"Spark needs Java {_JAVA_MIN} or later; install Java (openjdk-17-jre-headless) or set JAVA_HOME"
-    return java_ok, java_detail if java_ok else f"{java_detail}; {advice}"
+            version, detail = re.search(r'version "(\d+)', answer), answer.splitlines()[0]
+            usable = version is not None and int(version[1]) >= _JAVA_MIN
+    advice = f"only `aftershock sql` and verdicts in Spark need Java {_JAVA_MIN} or later (openjdk-17-jre-headless)"
+    return detail if usable else f"{detail}; {advice}"

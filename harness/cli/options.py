@@ -36,7 +36,7 @@ SetOption = Annotated[
 OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")]
 KafkaOption = Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, for example 4.1.2.")]
 SparkOption = Annotated[
-    str | None, typer.Option(metavar="MASTER", help="Spark master, or sc://host:port (default: a local session).")
+    str | None, typer.Option(metavar="MASTER", help="Spark master, or sc://host:port (default: Sail on this host).")
 ]
 EvidenceOption = Annotated[
     str | None, typer.Option(metavar="URI", help="URI of evidence outside --out: hdfs://, s3a:// or file:/.")

@@ -2,7 +2,7 @@
 
 ::
 
-    --spark MASTER, else SPARK_REMOTE, else sail
+    --spark MASTER, else SPARK_REMOTE, else sail, or local[2] for evidence that Sail can't hold in memory
        sail                                Sail, in a process on this host, without a JVM
        local[2]  local-cluster[2,1,1024]   Spark in a JVM of ours, on this host alone
        spark://host:port  yarn  k8s://…    the same JVM as the driver, executors elsewhere
@@ -65,7 +65,7 @@ def session(
     The output of Sail or a JVM goes to ``log``. A JVM that takes longer than ``exit_deadline_s`` to end is killed.
     Raises EvidenceError, with the name of the log, if no Spark session can be opened.
     """
-    address = master_of(master)
+    address = master_of(master, SAIL if load.fits_sail else LOCAL_SPARK)
     log.parent.mkdir(parents=True, exist_ok=True)
     reachable(address)
     with _exceptions_logged_to(log), ExitStack() as resources:
@@ -226,13 +226,9 @@ def connect_session(
     before = os.environ.get(mode)
     os.environ[mode] = "1"
     try:
-        try:
-            from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - loads pandas, in half a second
-            from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
-        except ImportError as missing:
-            what = str(missing).replace("\n", " ")
-            why = f"{url} is a Spark Connect server; the Spark Connect client isn't fully installed ({what})"
-            raise EvidenceError(f"{why}; pip install 'pyspark[connect]'") from missing
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - loads pandas, in half a second
+        from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
+
         try:
             remote = Remote.builder.remote(url).create()
             if retries is not None:

@@ -118,6 +118,11 @@ def store(rows: DataFrame) -> DataFrame:
     return rows.sparkSession.read.schema(rows.schema).parquet(folder)
 
 
+def once(rows: DataFrame) -> DataFrame:
+    """Return a table that one query reads several times; Spark finds that out, and Sail would compute it each time."""
+    return store(rows) if scratch_of(rows.sparkSession) else rows
+
+
 def beside(rows: DataFrame) -> DataFrame:
     """Return a small table for a join that keeps it in memory as a whole.
 

@@ -9,7 +9,7 @@ OUTCOMES (default 10 000 000) rows are generated; each of these then runs in a p
 * core: what the product does for the same questions: latency, availability, and loss and duplicates by the gate;
 * verdict: everything that ``aftershock verdict`` judges: recovery, stalls, order and monotonicity too.
 
-And small: a demo from the command line, with the class-data archive; a hundred runs judged together against one, of a
+And small: a demo from the command line; a hundred runs judged together against one, of a
 demo's size, and of a test's: a hundred of these have a million outcomes. Ratios say more than seconds, which are the
 machine's, and CPU time more than wall time on a machine with other work. Memory is the most that a process and its
 children held at once (RSS).
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.spark.conf import load_of
-from aftershock.results.spark.session import ensure_archive, session
+from aftershock.results.spark.session import session
 from aftershock.results.spark.tables import columns
 from aftershock.tests.bench.evidence_generator import generate, generate_day
 from aftershock.tests.unit.results.evidence_factory import RATE, clean_run
@@ -255,7 +255,6 @@ def _steps(cost: Cost) -> str:
 
 def small(folder: Path) -> list[bool]:
     """A demo from the command line, and a hundred runs together: of a test's size, and of a demo's."""
-    ensure_archive(_say)  # as `images --ensure` does
     home = _made(folder / "demo", 1, RATE)[0]
     command = [str(Path(sys.executable).with_name("aftershock")), "verdict", str(home), "--json"]
     cost_of(command)  # the first leaves files in the page cache

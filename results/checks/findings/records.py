@@ -29,7 +29,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.groups import reader_events
 from aftershock.results.evidence.transactions import held_back, reads_committed
 from aftershock.results.model.check import SAMPLES_MAX
-from aftershock.results.spark.tables import Tables, beside, lowest, union
+from aftershock.results.spark.tables import Tables, beside, lowest, once, union
 from aftershock.results.tables.dims import Dims
 from aftershock.results.tables.gate import acked
 
@@ -360,7 +360,7 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
     logged = _logged(read.log)
     columns = {"member": F.coalesce("member", F.lit("")), "record": record()}
     lanes = _placed(delivered.withColumns(columns), *_LANE, "at")
-    compared = _side_by_side(logged, lanes, beside(_suspects(logged, lanes)))
+    compared = once(_side_by_side(logged, lanes, beside(once(_suspects(logged, lanes)))))
     # deliveries that differ from the log's record at their offset, and log records that share an offset; Spark may
     # evaluate an element before the condition that there is one
     differing = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))

@@ -59,7 +59,7 @@ def local_verdict(spoiled: Made, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_the_verdict_is_the_same_on_every_master(
     kind: str, local_verdict: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The masters are threads and executors in processes, a standalone master with two workers, and a Spark Connect server."""
+    """Threads, executors in processes, a standalone master with two workers, and a Spark Connect server."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     there = Path(
         shutil.copytree(local_verdict, tmp_path / "run", ignore=shutil.ignore_patterns(*WRITTEN, "silver", "gold"))

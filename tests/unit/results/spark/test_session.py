@@ -37,6 +37,14 @@ def test_the_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch, me
     assert [SMALL.heap, *[load.heap for load in (Load(rows=200_000), LARGE, UNKNOWN)]] == ["480m", heap, heap, heap]
 
 
+@pytest.mark.parametrize(("memory_gib", "fits"), [(4, False), (16, True)])
+def test_evidence_that_needs_half_of_the_memory_goes_to_spark(
+    monkeypatch: pytest.MonkeyPatch, memory_gib: int, *, fits: bool
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": memory_gib << 18}.__getitem__)
+    assert [Load(rows=40_000_000).fits_sail, SMALL.fits_sail, UNKNOWN.fits_sail] == [fits, True, True]
+
+
 def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
     """Small evidence uses C1 and plain plans; large evidence uses adaptive plans, more memory and ParallelGC."""
     home = made.write(tmp_path / "run")
@@ -97,15 +105,6 @@ def test_other_addresses_are_not_probed(monkeypatch: pytest.MonkeyPatch) -> None
     for url in ("local[2]", "yarn", "k8s://https://127.0.0.1:1"):
         reachable(url)
     assert probed == []
-
-
-def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark Connect is an extra: the error names the extra, and Spark's mode variables are unchanged."""
-    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.connect.session", None)
-    monkeypatch.setattr("aftershock.results.spark.session.reachable", lambda _: None)
-    with pytest.raises(EvidenceError, match=r"pip install 'pyspark\[connect\]'"):
-        session(tmp_path / "spark.log", "sc://127.0.0.1:1").__enter__()
-    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
 
 def test_glob_characters_in_folders_are_literal() -> None:
