@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.harness.cli.options import ERROR, EvidenceOption, JsonOption, OutOption, RunArgument, SparkOption
+from aftershock.harness.cli.options import ERROR, EvidenceOption, JsonOption, OutOption, RunArgument
 from aftershock.redaction import redact
 from aftershock.results.model.text import visible
 
@@ -206,7 +206,9 @@ def sql(
     history: Annotated[Path | None, typer.Option(metavar="DIR", help="Query a history made by `runs archive`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")] = False,
-    spark: SparkOption = None,
+    spark: Annotated[
+        str | None, typer.Option(metavar="MASTER", help="Spark master, or sc://host:port (default: local[2]).")
+    ] = None,
 ) -> int:
     """Query the tables outcomes, log, metrics, latency_hist, checks, phases, journal, events of runs in Spark SQL."""
     from aftershock.harness.run.progress import Progress
