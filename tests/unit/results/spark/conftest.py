@@ -1,6 +1,7 @@
 """Spark in a JVM, for what only Spark does: parse SQL, and read evidence at a URI."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,15 +10,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+CONNECT = "SPARK_CONNECT_MODE_ENABLED"
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    from aftershock.results.spark.session import LOCAL_SPARK, session  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.spark.session import (  # noqa: PLC0415 - tests without Spark should not load it
+        LOCAL_SPARK,
+        session,
+    )
 
-    with session(tmp_path_factory.mktemp("spark") / "spark.log", LOCAL_SPARK) as started:
+    with ExitStack() as resources:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv(CONNECT, raising=False)
+            started = resources.enter_context(session(tmp_path_factory.mktemp("spark") / "spark.log", LOCAL_SPARK))
         yield started
 
 
 @pytest.fixture(autouse=True)
 def _without_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session with Sail that other tests share has PySpark's functions build for Spark Connect."""
-    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    monkeypatch.delenv(CONNECT, raising=False)
