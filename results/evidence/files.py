@@ -202,7 +202,8 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:
-        schema = pq.read_schema(path)
+        footer = pq.read_metadata(path)
+        schema = footer.schema.to_arrow_schema()
     except FileNotFoundError:
         raise missing_from_manifest(str(path)) from None
     except (pa.ArrowInvalid, OSError) as error:
@@ -212,8 +213,16 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
         kind = str(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         present.append((field.name, _SPARK_TYPES.get(kind, kind)))
     check_columns(str(path), present, columns, required)
+    for at, field in enumerate(schema):
+        groups = (footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups))
+        known = [one for one in groups if one is not None and one.has_min_max] if field.name.endswith("_us") else []
+        if any(max(-one.min, one.max) > TIME_US_MAX for one in known):
+            why = f"column {field.name!r} has a time beyond 2^53 us; another program wrote the file, or it is damaged"
+            raise EvidenceError(f"{path}: {why}")
 
 
+TIME_US_MAX = 1 << 53
+"""No run is that long (285 years). Sums of times of a block of records can't overflow, which Sail does not notice."""
 MISSING = "named in the manifest, but missing"
 
 

@@ -54,7 +54,7 @@ from aftershock.results.model.facts import (
     SentRows,
 )
 from aftershock.results.spark.conf import Load, load_of
-from aftershock.results.spark.tables import Tables, store, stores_tables, tables
+from aftershock.results.spark.tables import Tables, files_removed, store, stores_tables, tables
 from aftershock.results.tables.dims import Dims, LeftOut, Scene, dims, parted
 from aftershock.results.tables.gate import open_gate
 from aftershock.results.tables.names import with_names
@@ -84,9 +84,9 @@ def measure(
     times to leave out, by run id.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
-    recorded, small = tables(spark, runs), dims(spark, runs, left_out)
     causes, stores = [explanations(evidence) for evidence in runs], stores_tables(spark)
-    with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
+    with files_removed(spark), ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
+        recorded, small = tables(spark, runs), dims(spark, runs, left_out)
 
         def persist(rows: DataFrame) -> DataFrame:
             if stores:

@@ -23,10 +23,10 @@ _PLAIN = re.compile(r"[\w/.-]+", re.ASCII)
 
 @contextmanager
 def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
-    """Run Sail for the length of a ``with`` block; yield its URL, and a name of ``scratch`` that Sail can read.
+    """Run Sail for the length of a ``with`` block; yield its URL, and the folder for tables, under a name it can read.
 
-    Sail spills and stores tables in ``scratch``; its output goes to ``log``. Raises EvidenceError, with the name of the
-    log, if Sail does not start.
+    Sail spills to ``scratch``, in which the folder for tables is; its output goes to ``log``. Raises EvidenceError,
+    with the name of the log, if Sail does not start.
     """
     with tempfile.TemporaryDirectory(prefix="aftershock-") as plain:
         alias = Path(plain) / "scratch"
@@ -35,6 +35,8 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
                 f"{plain}: Sail can't read this path; set TMPDIR to a folder with letters and digits only"
             )
         alias.symlink_to(scratch)
+        tables = alias / "tables"
+        tables.mkdir()
         settings = {
             "SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{alias}"]',
             "RUST_LOG": "error",
@@ -45,7 +47,7 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
-                env=os.environ | settings,
+                env={name: value for name, value in os.environ.items() if not name.startswith("SAIL_")} | settings,
                 start_new_session=True,  # Ctrl-C in a terminal is for the judge, which ends Sail
             )
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
@@ -53,7 +55,7 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
             port = stdout.readline().decode().strip()
             if not port:
                 raise EvidenceError(f"Sail, the engine of the judge's queries, did not start; see {log}")
-            yield f"sc://{LOOPBACK}:{port}", alias
+            yield f"sc://{LOOPBACK}:{port}", tables
         finally:
             stdin.close()
             try:

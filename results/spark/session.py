@@ -79,7 +79,7 @@ def session(
         if address == SAIL:
             url, files = resources.enter_context(sail(scratch, log))
             settings = SESSION | {SCRATCH: str(files)}
-            yield resources.enter_context(connect_session(url, log, settings, retries=SAIL_RETRIES))
+            yield resources.enter_context(connect_session(url, log, settings, ours=True))
         else:
             yield resources.enter_context(jvm_session(of_jvm(address, load, scratch), log, exit_deadline_s))
 
@@ -214,26 +214,28 @@ def reason(error: Exception) -> str:
 
 
 @contextmanager
-def connect_session(
-    url: str, log: Path, settings: Mapping[str, str], retries: int | None = None
-) -> Iterator[SparkSession]:
+def connect_session(url: str, log: Path, settings: Mapping[str, str], *, ours: bool = False) -> Iterator[SparkSession]:
     """Open a Spark Connect session at ``url``. The traceback of an error in the ``with`` block goes to ``log``.
 
-    Settings of ours are set, and those of Spark that a session may change. By default PySpark tries for ten minutes to
-    reach a server that does not answer.
+    Settings of ours are set, and those of Spark that a session may change. PySpark tries for ten minutes to reach a
+    server that does not answer, but not one that is ``ours``, to which no proxy leads.
     """
     mode = "SPARK_CONNECT_MODE_ENABLED"  # tells PySpark's functions to build for Connect
     before = os.environ.get(mode)
     os.environ[mode] = "1"
     try:
-        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - loads pandas, in half a second
+        from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415 - loads pandas, in half a second
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
         from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
 
         try:
-            remote = Remote.builder.remote(url).create()
-            if retries is not None:
+            channel = DefaultChannelBuilder(url)
+            if ours:
+                channel.setChannelOption("grpc.enable_http_proxy", 0)
+            remote = Remote.builder.channelBuilder(channel).create()
+            if ours:
                 warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says more
-                remote.client.set_retry_policies([DefaultPolicy(max_retries=retries)])
+                remote.client.set_retry_policies([DefaultPolicy(max_retries=SAIL_RETRIES)])
             spark = cast("SparkSession", remote)
             for name, value in settings.items():
                 if not name.startswith("spark.") or spark.conf.isModifiable(name):

@@ -8,8 +8,10 @@ local relations, and removes a join with an empty relation from the query. A sma
 """
 
 import re
+import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -97,6 +99,18 @@ def scratch_of(spark: SparkSession) -> str | None:
     return spark.conf.get(SCRATCH, None)
 
 
+@contextmanager
+def files_removed(spark: SparkSession) -> Iterator[None]:
+    """Remove, at the end of a ``with`` block, what Sail's session has stored since its start."""
+    scratch = scratch_of(spark)
+    before = {*Path(scratch).iterdir()} if scratch else set()
+    try:
+        yield
+    finally:
+        for folder in {*Path(scratch).iterdir()} - before if scratch else ():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def stores_tables(spark: SparkSession) -> bool:
     """Return True if tables are stored that several queries read: each query would contain their plan, or compute them.
 
@@ -106,7 +120,7 @@ def stores_tables(spark: SparkSession) -> bool:
 
 
 def store(rows: DataFrame) -> DataFrame:
-    """Compute a table once and return it without its plan; it is stored as long as the session, or a reference, lasts.
+    """Compute a table once and return it without its plan; it is stored until the end of the measurement.
 
     PySpark's ``localCheckpoint`` of Spark Connect confuses sessions if a process has several.
     """

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -52,6 +53,14 @@ def retyped(column: str, kind: str) -> Callable[[Path], None]:
     return change
 
 
+def at_time(done_us: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        rows = pq.read_table(path).to_pylist()
+        pq.write_table(pa.Table.from_pylist([rows[0] | {"done_us": done_us}, *rows[1:]], pq.read_schema(path)), path)
+
+    return change
+
+
 def told(text: str) -> Callable[[Path], None]:
     return lambda path: path.write_text(text) and None
 
@@ -62,6 +71,7 @@ def told(text: str) -> Callable[[Path], None]:
         ("outcomes/produce-0.parquet", cut, "truncated or not Parquet"),
         ("log/part-0.parquet", without("seq"), "column 'seq' is missing"),
         ("outcomes/consume-0.parquet", retyped("seq", "string"), "column 'seq' is string, not bigint"),
+        ("outcomes/consume-0.parquet", at_time(1 << 60), "column 'done_us' has a time beyond 2^53 us"),
         ("metrics/part-0.parquet", Path.unlink, "named in the manifest, but missing"),
         ("run.json", Path.unlink, "missing"),
         ("run.json", told("{"), "not readable as JSON"),

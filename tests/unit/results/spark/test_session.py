@@ -23,7 +23,7 @@ from aftershock.results.spark.conf import (
     of_session,
 )
 from aftershock.results.spark.session import master_of, reachable, session
-from aftershock.results.spark.tables import columns, literal, store, tables
+from aftershock.results.spark.tables import columns, files_removed, literal, scratch_of, store, tables
 from aftershock.tests.unit.results.evidence_factory import Made
 from aftershock.tests.unit.results.spark_servers import connect_server
 
@@ -121,6 +121,30 @@ def test_sail_reads_the_evidence_in_any_folder(made: Made, tmp_path: Path, name:
         rows = store(tables(spark, [evidence, evidence]).outcomes)
         assert {row["run"]: row["count"] for row in rows.groupBy("run").count().collect()} == {0: 18_000, 1: 18_000}
     assert [] == [*(tmp_path / name / "logs").glob(".spark-*")]
+
+
+@pytest.mark.spark
+def test_proxies_and_settings_of_the_environment_do_not_reach_sail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark's client goes through the proxy of the environment even on loopback."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("SAIL_MODE", "kubernetes-cluster")
+    with session(tmp_path / "spark.log") as spark:
+        assert spark.range(3).count() == 3
+
+
+@pytest.mark.spark
+def test_tables_are_removed_at_the_end_of_a_measurement(tmp_path: Path) -> None:
+    """A session that judges many runs would fill the disk."""
+    with session(tmp_path / "spark.log") as spark:
+        folder = Path(scratch_of(spark) or "")
+        kept = store(spark.range(1))
+        with files_removed(spark):
+            assert store(spark.range(2)).count() == 2
+            assert len([*folder.iterdir()]) == 2
+        assert kept.count() == 1
+        assert len([*folder.iterdir()]) == 1
 
 
 @pytest.mark.spark
