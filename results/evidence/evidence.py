@@ -19,11 +19,11 @@ on the run's status.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from aftershock.errors import EvidenceError
 from aftershock.names import topic_names, worker_names
@@ -32,6 +32,8 @@ from aftershock.results.evidence.leadership import Leadership, leaderships
 from aftershock.results.evidence.manifest import Digest
 from aftershock.results.evidence.phases import Phase, Windows, windows_of
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = files.NEWEST_VERSIONS["run.json"]
 """Newest schema version of ``run.json`` and ``timeline.json`` that can be read."""
@@ -227,6 +229,20 @@ class Client:
     def reads_from(self, producer: "Client") -> bool:
         """Return True if records of a producer are due at the client: it consumes a topic of the producer's."""
         return not {*self.consumes_from}.isdisjoint(producer.produces_to)
+
+
+def listed_once(of_run: "Callable[[Evidence], Iterable[T]]") -> "Callable[[Evidence], Sequence[T]]":
+    """Make a function list its results once for each ``Evidence``, as long as that lives."""
+
+    @wraps(of_run)
+    def listed(evidence: "Evidence") -> Sequence[T]:
+        known, name = vars(evidence), f"{of_run.__module__}.{of_run.__name__}"
+        if name not in known:
+            known[name] = tuple(of_run(evidence))
+        results: Sequence[T] = known[name]
+        return results
+
+    return listed
 
 
 @dataclass(frozen=True)

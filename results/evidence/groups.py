@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Client, Evidence, listed_once
 
 OFFSETS_READ = "offsets_read"
 """Event with the time at which the harness began to read the offsets topic; ``error`` is set if that failed."""
@@ -36,6 +36,7 @@ class Commit(NamedTuple):
     offset: int
 
 
+@listed_once
 def commits_of(evidence: Evidence) -> Iterator[Commit]:
     """Yield each acknowledged commit of a consumer."""
     for client, line in reader_events(evidence, "committed"):

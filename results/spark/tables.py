@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -63,7 +64,20 @@ def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> Da
     arrays = [pa.array(column, kind) for column, (_, _, kind) in zip(columns, named, strict=True)]
     table = pa.Table.from_arrays(arrays, [name for name, *_ in named])
     # The schema is given as types: Spark would parse a text, and names alone do not suffice for Spark Connect.
-    return spark.createDataFrame(table, StructType([StructField(name, kind) for name, kind, _ in named]))
+    return local(spark, table, StructType([StructField(name, kind) for name, kind, _ in named]))
+
+
+LOCAL_BYTES_MAX = 1 << 16
+
+
+def local(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
+    """Return a PyArrow table as a Spark table; Sail gets a large one in a file, because it refuses queries of 128 MB."""
+    scratch = scratch_of(spark) if table.nbytes > LOCAL_BYTES_MAX else None
+    if not scratch:
+        return spark.createDataFrame(table, schema)
+    folder = tempfile.mkdtemp(prefix="local-", dir=scratch)
+    pq.write_table(table, f"{folder}/0.parquet")
+    return spark.read.schema(schema).parquet(folder)
 
 
 def union(*tables: DataFrame) -> DataFrame:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from aftershock.results.model.facts import Explained
-from aftershock.results.spark.tables import beside
+from aftershock.results.spark.tables import beside, local
 
 AT = (
     "struct<topic:string,partition:int,offset:bigint,from_us:bigint,until_us:bigint,epoch:int,worker:string,"
@@ -223,7 +223,7 @@ def _table(spark: SparkSession, of_runs: Sequence[Sequence[Explanation]]) -> Dat
     )
     names = [StructField("run", IntegerType()), StructField("rule", StringType()), StructField("side", StringType())]
     schema = StructType([*names, StructField("by_place", MapType(StringType(), of_place))])
-    return spark.createDataFrame(table, schema)
+    return local(spark, table, schema)
 
 
 def _places(explanation: Explanation) -> Iterable[str]:

@@ -98,8 +98,9 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
         (run, commit.client, groups[commit.client], *commit[1:])
         for run, evidence in logged
         if (groups := {client.key: group for client, group in committing_readers(evidence).items()})
+        for until_us in [read_us(evidence) or 0]
         for commit in commits_of(evidence)
-        if commit.client in groups and commit.done_us <= (read_us(evidence) or 0)
+        if commit.client in groups and commit.done_us <= until_us
     ]
     if not clients and not of_readers:
         return None

@@ -17,7 +17,7 @@ from math import inf
 from typing import NamedTuple
 
 from aftershock.results.checks.explanations.model import Anomaly
-from aftershock.results.evidence.evidence import Client, Evidence, workload_of
+from aftershock.results.evidence.evidence import Client, Evidence, listed_once, workload_of
 from aftershock.results.evidence.groups import Commit, commits_of, group_of, reader_events
 from aftershock.results.evidence.hosts import apart_us
 from aftershock.results.evidence.outages import FROZEN, KILLED, POLLING_STOPPED, worker_outages
@@ -88,6 +88,7 @@ class Start(NamedTuple):
     ended_us: int | None
 
 
+@listed_once
 def starts(evidence: Evidence) -> Iterator[Start]:
     """Yield each start of a reader; the positions of a group are those that any of its members committed.
 

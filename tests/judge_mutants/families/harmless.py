@@ -209,10 +209,14 @@ def offsets_shifted(run: Anatomy, draft: Draft, dice: Random) -> Plant | None:
 
 
 def _one_record(run: Anatomy, draft: Draft, dice: Random, status: str, error: str, *, gone: bool) -> Plant | None:
-    rows = run.records[run.records["intended_us"] >= run.steady_us]
+    outcomes = draft.table("outcomes")
+    ends_us = outcomes.loc[run.records["row"], "deadline_us"].to_numpy()
+    rows = run.records[(run.records["intended_us"] >= run.steady_us) & (ends_us <= run.load_end_us)]
     if rows.empty:
         return None
     record = rows.iloc[dice.randrange(len(rows))]
+    if status == "in_doubt":  # a producer that doubts earlier gives the record up
+        outcomes.loc[record["row"], "done_us"] = outcomes.loc[record["row"], "deadline_us"]
     edits.mark_undecided(draft, [int(record["row"])], error, status)
     topic, partition, offset = str(record["topic"]), int(record["partition"]), int(record["offset"])
     if gone:
