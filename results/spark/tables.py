@@ -71,7 +71,7 @@ LOCAL_BYTES_MAX = 1 << 16
 
 
 def local(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
-    """Return a PyArrow table as a Spark table; Sail gets a large one in a file, because it refuses queries of 128 MB."""
+    """Return a PyArrow table as a Spark table; Sail gets a large one in a file: it refuses queries of 128 MB."""
     scratch = scratch_of(spark) if table.nbytes > LOCAL_BYTES_MAX else None
     if not scratch:
         return spark.createDataFrame(table, schema)

@@ -23,6 +23,12 @@ def free() -> int:
 
 
 @pytest.fixture
+def two_free() -> tuple[int, int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return int(one.getsockname()[1]), int(other.getsockname()[1])
+
+
+@pytest.fixture
 def taken() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield int(server.getsockname()[1])
@@ -49,8 +55,8 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_proxy_listens_where_a_broker_advertises_and_dials_where_it_listens(free: int) -> None:
-    advertised = {1: Address("localhost", free), 2: Address("127.0.0.1", free + 1)}
+def test_a_proxy_listens_where_a_broker_advertises_and_dials_where_it_listens(two_free: tuple[int, int]) -> None:
+    advertised = {1: Address("localhost", two_free[0]), 2: Address("127.0.0.1", two_free[1])}
     assert routes(BOOTSTRAP, advertised, PLAINTEXT) == {broker: (advertised[broker], REAL[broker]) for broker in (1, 2)}
 
 
@@ -75,8 +81,8 @@ def test_a_port_of_another_program_is_refused(free: int, taken: int) -> None:
         routes(BOOTSTRAP, advertised, PLAINTEXT)
 
 
-def test_each_broker_must_be_under_bootstrap(free: int) -> None:
-    advertised = {1: Address("localhost", free), 2: Address("localhost", free + 1)}
+def test_each_broker_must_be_under_bootstrap(two_free: tuple[int, int]) -> None:
+    advertised = {1: Address("localhost", two_free[0]), 2: Address("localhost", two_free[1])}
     with pytest.raises(ClusterError, match=r"no address under `attach\.bootstrap` is that of broker 2"):
         routes("localhost:19092", advertised, PLAINTEXT)
     with pytest.raises(ClusterError, match="no broker answers at localhost:9"):

@@ -27,7 +27,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         yield started
 
 
-@pytest.fixture(autouse=True)
-def _without_spark_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _without_spark_connect() -> Iterator[None]:
     """The session with Sail that other tests share has PySpark's functions build for Spark Connect."""
-    monkeypatch.delenv(CONNECT, raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CONNECT, raising=False)
+        yield
