@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 OUTCOMES = 10_000_000
 TOGETHER, TEST_RATE = 100, 30  # records a second of each of two arms
-SMALL_S_MAX, SMALL_MIB_MAX, TOGETHER_MAX = 12.0, 900, 2.5
+SMALL_S_MAX, SMALL_MIB_MAX, TOGETHER_MAX = 9.0, 900, 2.5
 DAY_S_MAX = 60.0
-RATIO_MAX, CORE_S_MAX, VERDICT_S_MAX, LARGE_MIB_MAX, BYTES_MAX = 1.5, 60.0, 180.0, 4096, 12.0  # up to 40 million
+RATIO_MAX, CORE_S_MAX, VERDICT_S_MAX, LARGE_MIB_MAX, BYTES_MAX = 1.5, 60.0, 100.0, 4096, 12.0  # up to 40 million
 QS = "0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0"
 BLOCK = 65_536
 
@@ -78,7 +78,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
     from aftershock.results.measure import gaps, latency
     from aftershock.results.measure.measure import JOBS_AT_ONCE
     from aftershock.results.measure.samples import samples
-    from aftershock.results.spark.tables import tables
+    from aftershock.results.spark.tables import store, tables
     from aftershock.results.tables.dims import dims
     from aftershock.results.tables.gate import blocks
     from aftershock.results.tables.names import with_names
@@ -86,7 +86,7 @@ def core(home: Path) -> Iterator[tuple[str, float]]:
     evidence = read(home, columns())
     with _session(home, evidence) as spark:
         rows, small = tables(spark, [evidence]), dims(spark, [evidence])
-        gate = blocks(rows, small).persist()
+        gate = store(blocks(rows, small))
         yield from _timed("gate", lambda: gate.where("not clean").limit(1).collect())
         judged = samples(rows, small, gate, None)
         counted = latency.latencies(judged, small)
