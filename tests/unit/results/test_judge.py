@@ -1,4 +1,4 @@
-"""Judging from a run directory to verdict and report, in processes of their own; no JVM outlives its judge."""
+"""Judging from a run directory to verdict and report, in processes of their own; no engine outlives its judge."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from pathlib import Path
 from aftershock.results.judge import judge
 from aftershock.results.report.page import write_report
 def say(text): print(text, flush=True)
-verdict = judge(Path(sys.argv[1]), None, say)
+verdict = judge(Path(sys.argv[1]), *sys.argv[2:] or [None], say)
 write_report(Path(sys.argv[1]))
 sys.exit(verdict.exit_code)
 """
@@ -28,7 +28,7 @@ DEADLINE_S = 60
 EVIDENCE = Path(__file__).parents[2] / "data" / "evidence"
 
 
-def jvms_of(run: Path) -> list[str]:
+def engines_of(run: Path) -> list[str]:
     """Return the processes that have the run's Spark log open, whatever their parent process is."""
     log = run / "logs" / "spark.log"
     result = []
@@ -61,42 +61,55 @@ def test_a_lost_and_a_repeated_record_fail_the_run(made: Made, tmp_path: Path) -
     assert set(failed) == {"integrity/lost", "integrity/duplicate", "slo/lost"}
     assert (home / "report.html").read_text().startswith("<!doctype html>")
     assert 'failures="3" errors="0"' in (home / "junit.xml").read_text()
-    assert jvms_of(home) == []
+    assert engines_of(home) == []
 
 
 @pytest.mark.parametrize("at", ["starting Spark", "measuring"])
-def test_an_interrupted_judgement_leaves_no_jvm(made: Made, tmp_path: Path, at: str) -> None:
-    """SIGINT during Spark's start or work ends the process with KeyboardInterrupt and ends its JVM."""
+@pytest.mark.parametrize("master", ["sail", "local[2]"])
+def test_an_interrupted_judgement_leaves_no_engine(made: Made, tmp_path: Path, master: str, at: str) -> None:
+    """SIGINT during the start or the work ends the process with KeyboardInterrupt, and ends Sail or the JVM."""
     home = made.write(tmp_path / "run")
+    returned, errors = ended_by(signal.SIGINT, home, at, master)
+    assert returned == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    assert not (home / "verdict.json").exists()
+
+
+def test_sail_ends_with_a_judge_that_is_killed(made: Made, tmp_path: Path) -> None:
+    returned, _ = ended_by(signal.SIGKILL, made.write(tmp_path / "run"), "measuring", "sail")
+    assert returned == -signal.SIGKILL
+
+
+def ended_by(number: signal.Signals, home: Path, at: str, master: str) -> tuple[int, str]:
+    """Send the judge of a run a signal when it says ``at``; return its exit code and errors once no engine is left."""
     judging = subprocess.Popen(
-        [sys.executable, "-c", JUDGE, str(home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", JUDGE, str(home), master], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert judging.stdout
     for line in judging.stdout:
         if at in line:
             break
-    judging.send_signal(signal.SIGINT)
+    judging.send_signal(number)
     _, errors = judging.communicate(timeout=DEADLINE_S)
-    assert judging.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt" in errors
     deadline = time.monotonic() + DEADLINE_S
-    while jvms_of(home) and time.monotonic() < deadline:
+    while engines_of(home) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert jvms_of(home) == []
-    assert not (home / "verdict.json").exists()
+    assert engines_of(home) == []
+    return judging.returncode, errors
 
 
 MANY = """
 import sys
 from pathlib import Path
-from pyspark import SparkContext
+import os, signal
 from aftershock.errors import EvidenceError
 from aftershock.results.judge import Judge
 log, *runs = map(Path, sys.argv[1:])
 def say(text):
     print(text)
     if run.name == "killed" and text == "judging: measuring":
-        SparkContext._gateway.proc.kill()
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
 with Judge(log, None, lambda _: None) as unused:
     unused.prepare(runs[0])
 with Judge(log, None, say) as judge:
@@ -121,9 +134,7 @@ def unreadable_by_spark_only(home: Path) -> Path:
 
 @pytest.mark.nightly
 def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -> None:
-    """One run is unreadable, Spark fails on another, the JVM is killed during a third; the first and last are
-    judged.
-    """
+    """One run is unreadable, Sail fails on another, and is killed during a third; the first and last are judged."""
     runs = {name: made.write(tmp_path / name) for name in ("good", "broken", "torn", "killed", "last")}
     (runs["broken"] / "run.json").unlink()
     unreadable_by_spark_only(runs["torn"])
@@ -134,7 +145,7 @@ def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -
     output_lines = done.stdout.splitlines()
     assert {"good PASS", "last PASS"} <= set(output_lines)
     assert f"broken {runs['broken'] / 'run.json'}: missing" in done.stdout
-    assert f"torn {runs['torn']}: Spark could not read the evidence: org.apache.spark.SparkException: " in done.stdout
+    assert f"torn {runs['torn']}: Spark could not read the evidence: " in done.stdout
     assert f"killed {runs['killed']}: Spark could not read the evidence: " in done.stdout
     assert output_lines.count("judging: starting Spark") == 3, (
         "the prepared session, and another after each that Spark failed on"
@@ -151,7 +162,7 @@ import sys
 from pathlib import Path
 from aftershock.results.judge import Judge
 run = Path(sys.argv[1])
-with Judge(run / "logs" / "spark.log", None, lambda _: None) as judge:
+with Judge(run / "logs" / "spark.log", "local[2]", lambda _: None) as judge:
     judge(run)
     print(1 + max(judge.spark.sparkContext.statusTracker().getJobIdsForGroup()))
 """
