@@ -52,7 +52,7 @@ from aftershock.results.model.facts import Facts, MeasurementRequest
 from aftershock.results.report import verdict_formats
 from aftershock.results.spark.conf import UNKNOWN, Load, load_of
 from aftershock.results.spark.remote import read_at
-from aftershock.results.spark.session import JVM_LOST, LOCAL_SPARK, master_of, reason, session
+from aftershock.results.spark.session import JVM_LOST, LOCAL_SPARK, SAIL, master_of, reason, session
 from aftershock.results.spark.tables import columns
 
 Log = Callable[[str], None]
@@ -213,7 +213,9 @@ def judge_at(
 
     Raises EvidenceError if the evidence is invalid or is that of another run than ``run_id``.
     """
-    reader = master_of(master, LOCAL_SPARK)  # which reads every filesystem
+    reader = master_of(master, LOCAL_SPARK)
+    if reader == SAIL:
+        raise EvidenceError(f"{uri}: Sail reads run directories only; leave out --spark, or name a Spark master")
     with Judge(out / "spark.log", reader, log, exhaustive=exhaustive, trust=trust, strict=strict) as run_judge:
         evidence = read_at(run_judge.spark, uri, out, columns(), run_id, None if trust else ())
         return evidence.home, run_judge.judge_evidence(evidence)

@@ -213,16 +213,17 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
         kind = str(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         present.append((field.name, _SPARK_TYPES.get(kind, kind)))
     check_columns(str(path), present, columns, required)
-    for at, field in enumerate(schema):
-        groups = (footer.row_group(group).column(at).statistics for group in range(footer.num_row_groups))
-        known = [one for one in groups if one is not None and one.has_min_max] if field.name.endswith("_us") else []
-        if any(max(-one.min, one.max) > TIME_US_MAX for one in known):
-            why = f"column {field.name!r} has a time beyond 2^53 us; another program wrote the file, or it is damaged"
-            raise EvidenceError(f"{path}: {why}")
+    times = {name for name, kind in columns.items() if kind == "bigint" and name.endswith("_us")}
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            known = column.statistics if column.path_in_schema in times else None
+            if known is not None and known.has_min_max and max(-known.min, known.max) > TIME_US_MAX:
+                why = f"column {column.path_in_schema!r} has a time beyond 2^51 us"
+                raise EvidenceError(f"{path}: {why}; another program wrote the file, or it is damaged")
 
 
-TIME_US_MAX = 1 << 53
-"""No run is that long (285 years). Sums of times of a block of records can't overflow, which Sail does not notice."""
+TIME_US_MAX = 1 << 51
+"""No run is that long (71 years). Sail ignores overflows; sums of times of a block of records stay below."""
 MISSING = "named in the manifest, but missing"
 
 

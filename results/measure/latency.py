@@ -370,7 +370,7 @@ def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> Data
         F.sum("n").alias("n"),
         F.sum(F.when(took.isNull(), n).otherwise(0)).alias("censored"),
         F.max(took).alias("slowest_us"),
-        (spent / F.nullif(F.sum(F.when(took.isNotNull(), n)), F.lit(0))).cast("double").alias("mean_us"),
+        F.round(spent.cast("double") / F.nullif(F.sum(F.when(took.isNotNull(), n)), F.lit(0)), 6).alias("mean_us"),
         *[at_rank(q).alias(f"q{index}") for index, q in enumerate(qs)],
     )
 

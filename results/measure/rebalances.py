@@ -41,6 +41,7 @@ from aftershock.results.spark.tables import Tables, beside
 from aftershock.results.tables.dims import Dims
 
 JOINED_US = 1_000_000
+UNKNOWN_US = -(1 << 62)
 WAIT_US_MIN = 50_000
 """Shortest wait that is kept: every record waits for a fetch, which takes some milliseconds on a healthy cluster."""
 
@@ -75,13 +76,14 @@ def reads(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame | None:
     from_us = F.greatest("previous_us", "due_us")
     waited = F.col("fresh") & (F.col("at") - from_us >= WAIT_US_MIN)
     wait = F.when(waited, F.struct(from_us.alias("from_us"), F.col("at").alias("to_us")))
-    first = F.min(F.when(F.col("fresh"), F.struct("at", "due_us")))
+    # a time that is not known comes first, as a null does in Spark and not in Sail
+    first = F.min(F.when(F.col("fresh"), F.struct("at", F.coalesce("due_us", F.lit(UNKNOWN_US)).alias("due_us"))))
     return marked.groupBy(*_LANE).agg(
         F.min("at").alias("first_us"),
         F.max("at").alias("last_us"),
         F.count("*").alias("n"),
         first["at"].alias("fresh_us"),
-        first["due_us"].alias("due_us"),
+        F.nullif(first["due_us"], F.lit(UNKNOWN_US)).alias("due_us"),
         F.count(F.when(F.col("fresh"), True)).alias("fresh"),
         F.collect_list(wait).alias("waits"),
     )

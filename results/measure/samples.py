@@ -228,12 +228,16 @@ def host(metrics: DataFrame, dims: Dims) -> DataFrame:
         return F.when(F.col("name") == name, F.col("value"))
 
     late_us = value_of("host.tick_late_us")
-    # decimals, because a sum of floats depends on the order of the rows
-    means = {name: F.avg(value_of(f"host.{name}").cast("decimal(18,9)")) for name in ("cpu_busy", "steal")}
+
+    def mean_of(name: str) -> Column:
+        # decimals, because a sum of floats depends on the order of the rows
+        total = F.sum(value_of(name).cast("decimal(18,9)"))
+        return F.round(total.cast("double") / F.nullif(F.count(value_of(name)), F.lit(0)), 13)
+
     return judged.groupBy("run").agg(
         F.count(late_us).alias("ticks"),
         F.count(F.when(late_us > TICK_LATE_US, True)).alias("late_ticks"),
-        *[mean.cast("double").alias(name) for name, mean in means.items()],
+        *[mean_of(f"host.{name}").alias(name) for name in ("cpu_busy", "steal")],
     )
 
 

@@ -4,20 +4,24 @@ Sail gets a process of its own, so that a crash, its memory and its log are not 
 loopback port as long as a ``with`` block lasts, and ends when its standard input does, so also if the judge is killed.
 """
 
+import importlib.metadata
 import os
 import re
+import select
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import IO, cast
 
 from aftershock.errors import EvidenceError
 
 LOOPBACK = "127.0.0.1"
-EXIT_DEADLINE_S = 5.0
+START_DEADLINE_S, EXIT_DEADLINE_S = 60.0, 5.0
 _PLAIN = re.compile(r"[\w/.-]+", re.ASCII)
 
 
@@ -28,7 +32,7 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
     Sail spills to ``scratch``, in which the folder for tables is; its output goes to ``log``. Raises EvidenceError,
     with the name of the log, if Sail does not start.
     """
-    with tempfile.TemporaryDirectory(prefix="aftershock-") as plain:
+    with tempfile.TemporaryDirectory(prefix="aftershock-", ignore_cleanup_errors=True) as plain:
         alias = Path(plain) / "scratch"
         if not _PLAIN.fullmatch(plain):  # Sail takes other characters for wildcards, and finds no files
             raise EvidenceError(
@@ -43,7 +47,7 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
         }
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__],
+                [sys.executable, "-P", "-m", __name__, plain],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -52,7 +56,8 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
             )
         stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         try:
-            port = stdout.readline().decode().strip()
+            ready, _, _ = select.select([stdout], [], [], START_DEADLINE_S)
+            port = stdout.readline().decode().strip() if ready else ""
             if not port:
                 raise EvidenceError(f"Sail, the engine of the judge's queries, did not start; see {log}")
             yield f"sc://{LOOPBACK}:{port}", tables
@@ -67,6 +72,14 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _serve() -> None:
+    """Serve until the standard input ends, then remove the folder of the link, which a judge that is killed leaves.
+
+    Functions in Python, which any user of this host could send, need modules of PySpark; Sail itself needs the version.
+    """
+    version = importlib.metadata.version("pyspark")
+    nothing = ModuleType("pyspark")
+    nothing.__dict__.update(__version__=version, __path__=[])
+    sys.modules["pyspark"] = nothing
     from pysail.spark import SparkConnectServer  # noqa: PLC0415 - only this process needs it
 
     server = SparkConnectServer(LOOPBACK, 0)
@@ -75,7 +88,8 @@ def _serve() -> None:
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
-    os._exit(0)  # without clearing up: the judge removes the folder of stored tables
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def in_doubt(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
         F.when(F.col("own"), F.col("high_watermark")).alias("mark"),
         _corrupt().alias("corrupt"),
     )
-    order = Window.partitionBy("print").orderBy("at", "value")
+    order = Window.partitionBy("print").orderBy("at", "value", "epoch")
     before = {name: F.lag(name).over(order) for name in ("value", "epoch", "mark", "broker_id")}
     paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})
     lower = (F.col("broker_id") == F.col("broker_id_before")) & (mark < F.col("mark_before"))
@@ -190,7 +190,7 @@ def _flagged(rows: DataFrame) -> DataFrame:
     than the log shows, so nothing explains that: it loses its times.
     """
     lane = Window.partitionBy(*_SEQUENCE)
-    order = lane.orderBy("at", "value")
+    order = lane.orderBy("at", "value", "epoch", "producer_id", "seq")
     highest = F.max(F.struct("value", "sent_us")).over(order.rowsBetween(Window.unboundedPreceding, -1))
     late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest["value"], F.lit(False))
     sure = F.when(F.coalesce("sure", F.lit(True)), F.struct("value", "epoch", "high_watermark", "broker_id"))

@@ -71,7 +71,7 @@ def told(text: str) -> Callable[[Path], None]:
         ("outcomes/produce-0.parquet", cut, "truncated or not Parquet"),
         ("log/part-0.parquet", without("seq"), "column 'seq' is missing"),
         ("outcomes/consume-0.parquet", retyped("seq", "string"), "column 'seq' is string, not bigint"),
-        ("outcomes/consume-0.parquet", at_time(1 << 60), "column 'done_us' has a time beyond 2^53 us"),
+        ("outcomes/consume-0.parquet", at_time(1 << 60), "column 'done_us' has a time beyond 2^51 us"),
         ("metrics/part-0.parquet", Path.unlink, "named in the manifest, but missing"),
         ("run.json", Path.unlink, "missing"),
         ("run.json", told("{"), "not readable as JSON"),
