@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aftershock.results.evidence.pack import SUFFIX, unpack
 from aftershock.results.judge import judge
 from aftershock.tests.unit.results.evidence_factory import Made
 from aftershock.tests.unit.results.spark_servers import connect_server, standalone
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 
+PACKS = Path(__file__).parents[4] / "docs" / "evidence" / "packs"
 WRITTEN = ("verdict.json", "analysis.json", "junit.xml", "silver/latency.parquet", "gold/checks.parquet")
 
 
@@ -68,3 +70,15 @@ def test_the_verdict_is_the_same_on_every_master(
         judge(there, url, lambda _: None)
     for name in WRITTEN:
         assert (local_verdict / name).read_bytes() == (there / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("name", ["acks-lost", "acks1-lagging", "demo"])
+def test_sail_and_spark_judge_a_stored_run_alike(name: str, tmp_path: Path) -> None:
+    """Records at one place, nulls and means are what engines treat differently."""
+    verdicts = []
+    for engine in ("sail", "local[2]"):
+        (tmp_path / engine).mkdir()
+        home = unpack(PACKS / f"{name}{SUFFIX}", tmp_path / engine)
+        judge(home, engine, lambda _: None)
+        verdicts.append([(home / one).read_bytes() for one in WRITTEN])
+    assert verdicts[0] == verdicts[1]
