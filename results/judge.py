@@ -63,9 +63,10 @@ class Judge:
     """Judge of runs that shares a Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
     The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
-    gets a new Spark session. ``master`` is Spark's URL (None means local). If ``exhaustive`` is True, every record is
-    examined individually. If ``trust`` is True, evidence that differs from its manifest is judged, and the verdict says
-    so. If ``strict`` is True, a run whose clients owed progress for too little of the time is INCONCLUSIVE.
+    gets a new Spark session. ``master`` is Spark's URL (None means the default of ``spark/session.py``). If
+    ``exhaustive`` is True, every record is examined individually. If ``trust`` is True, evidence that differs from its
+    manifest is judged, and the verdict says so. If ``strict`` is True, a run whose clients owed progress for too little
+    of the time is INCONCLUSIVE.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class Judge:
 def judge(
     run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False, strict: bool = False
 ) -> Verdict:
-    """Judge one run with Spark at ``master``, None for local. Raises EvidenceError if the run's evidence is invalid."""
+    """Judge one run with Spark at ``master``, None for Sail. Raises EvidenceError if the run's evidence is invalid."""
     spark_log = run_dir / "logs" / "spark.log"
     with Judge(spark_log, master, log, exhaustive=exhaustive, trust=trust, strict=strict) as run_judge:
         return run_judge(run_dir)

@@ -41,10 +41,7 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
         alias.symlink_to(scratch)
         tables = alias / "tables"
         tables.mkdir()
-        settings = {
-            "SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{alias}"]',
-            "RUST_LOG": "error",
-        }
+        settings = {"SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{alias}"]', "RUST_LOG": "error"}
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, plain],
@@ -74,12 +71,12 @@ def sail(scratch: Path, log: Path) -> Iterator[tuple[str, Path]]:
 def _serve() -> None:
     """Serve until the standard input ends, then remove the folder of the link, which a judge that is killed leaves.
 
-    Functions in Python, which any user of this host could send, need modules of PySpark; Sail itself needs the version.
+    A user of this host could have Sail run functions in Python, for which Sail imports PySpark's modules. Sail finds
+    none: of PySpark, it needs only the version to serve queries.
     """
-    version = importlib.metadata.version("pyspark")
-    nothing = ModuleType("pyspark")
-    nothing.__dict__.update(__version__=version, __path__=[])
-    sys.modules["pyspark"] = nothing
+    only_version = ModuleType("pyspark")
+    only_version.__dict__.update(__version__=importlib.metadata.version("pyspark"), __path__=[])
+    sys.modules["pyspark"] = only_version
     from pysail.spark import SparkConnectServer  # noqa: PLC0415 - only this process needs it
 
     server = SparkConnectServer(LOOPBACK, 0)

@@ -225,14 +225,12 @@ def connect_session(url: str, log: Path, settings: Mapping[str, str], *, ours: b
     os.environ[mode] = "1"
     try:
         from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415 - loads pandas, in half a second
-        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
-        from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - as above
+        from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - as above
 
         try:
-            channel = DefaultChannelBuilder(url)
-            if ours:
-                channel.setChannelOption("grpc.enable_http_proxy", 0)
-            remote = Remote.builder.channelBuilder(channel).create()
+            options = [("grpc.enable_http_proxy", 0)] if ours else None
+            remote = Remote.builder.channelBuilder(DefaultChannelBuilder(url, options)).create()
             if ours:
                 warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error that follows says more
                 remote.client.set_retry_policies([DefaultPolicy(max_retries=SAIL_RETRIES)])

@@ -135,6 +135,17 @@ def test_proxies_and_settings_of_the_environment_do_not_reach_sail(
 
 
 @pytest.mark.spark
+def test_sail_runs_no_functions_in_python(tmp_path: Path) -> None:
+    """Any user of the host may send it queries, and such a function would have the rights of the judge."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark should not load it
+    from pyspark.sql import functions as F  # noqa: PLC0415 - Spark's own custom
+
+    with session(tmp_path / "spark.log") as spark, pytest.raises(PySparkException, match="No module named 'pyspark"):
+        spark.range(1).select(F.udf(lambda _: (tmp_path / "ran").touch(), "int")("id")).collect()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.spark
 def test_tables_are_removed_at_the_end_of_a_measurement(tmp_path: Path) -> None:
     """A session that judges many runs would fill the disk."""
     with session(tmp_path / "spark.log") as spark:

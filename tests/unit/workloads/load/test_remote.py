@@ -60,7 +60,7 @@ async def host(bench: Bench, name: str, command: tuple[str, ...] = HERE) -> Asyn
 
 
 def no_more_runs(pid: int) -> bool:
-    """Return True for a process without a parent, too, that nobody has asked for its status yet."""
+    """Return True if a process has ended, also if its parent has not read its exit status yet."""
     with suppress(FileNotFoundError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     return True
